@@ -1,0 +1,70 @@
+"""tklearn: write one GPU kernel in tiles, run it on a simulator and on a GPU.
+
+The public names, nothing else. `import tklearn as tk` loads neither CuPy nor torch.
+"""
+
+from tklearn.lang.errors import Deadlock, KernelFault, LaunchError, Race, SourceError, TkError
+from tklearn.lang.names import (
+    DeviceName,
+    block,
+    blockDim,
+    blockIdx,
+    gridDim,
+    laneid,
+    threadIdx,
+    warp,
+    warpid,
+)
+from tklearn.lang.types import (
+    bf16,
+    col,
+    col_vec,
+    const,
+    e4m3,
+    e5m2,
+    f16,
+    f32,
+    gl,
+    gl_bf,
+    gl_fl,
+    gl_hf,
+    i32,
+    i64,
+    reg_array,
+    row,
+    row_vec,
+    rt,
+    rt_bf,
+    rt_fl,
+    rt_hf,
+    rv,
+    st,
+    st_bf,
+    st_fl,
+    st_hf,
+    sv,
+    u8,
+    u32,
+)
+from tklearn.lang.types import bool_ as bool_
+from tklearn.kernel import Kernel, compare, device, doctor, intrinsic, kernel, torch_op
+
+__version__ = "0.1.0"
+
+# What only a kernel can say. The op table (docs/language.md) describes each.
+shared, shared_array, alias = (DeviceName(n) for n in ("shared", "shared_array", "alias"))
+static_range, vec, fma = (DeviceName(n) for n in ("static_range", "vec", "fma"))
+commit_group, wait_group = DeviceName("commit_group"), DeviceName("wait_group")
+exp, exp2, log, log2 = (DeviceName(n) for n in ("exp", "exp2", "log", "log2"))
+sqrt, rsqrt, rcp, tanh = (DeviceName(n) for n in ("sqrt", "rsqrt", "rcp", "tanh"))
+sin, cos, relu, cdiv = (DeviceName(n) for n in ("sin", "cos", "relu", "cdiv"))
+row_max, row_min, row_sum = (DeviceName(n) for n in ("row_max", "row_min", "row_sum"))
+col_max, col_min, col_sum = (DeviceName(n) for n in ("col_max", "col_min", "col_sum"))
+abs, max, min, sum = (DeviceName(n) for n in ("abs", "max", "min", "sum"))
+copy, convert, swap_layout, transpose = (
+    DeviceName(n) for n in ("copy", "convert", "swap_layout", "transpose")
+)
+atomic_add, atomic_max, atomic_min = (
+    DeviceName(n) for n in ("atomic_add", "atomic_max", "atomic_min")
+)
+atomic_exch, atomic_cas = DeviceName("atomic_exch"), DeviceName("atomic_cas")

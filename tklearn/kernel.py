@@ -1,0 +1,348 @@
+"""@kernel: from a Python function to runs on either machine.
+
+Specialises a kernel for the arguments of a launch, caches that, and sends the launch to the machine
+where the arrays live. Machines are imported when first used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tklearn.lang import frontend, ir
+from tklearn.lang import types as T
+from tklearn.lang.errors import LaunchError, TkError
+from tklearn.lang.ops import OPS, Op, Param
+from tklearn.lang.types import GL, ConstType, Scalar
+from tklearn.report import Report
+
+SIM_OPTIONS = ("schedule", "seed", "delay", "check", "mma", "blocks", "device", "batch", "steps")
+
+
+def kernel(
+    *, warps: int | None = None, threads: int | tuple[int, ...] | None = None
+) -> Callable[[Callable], Kernel]:
+    """Marks a function as a kernel: `@tk.kernel(warps=4)` or `@tk.kernel(threads=(32, 8))`.
+
+    Errors: TK407 for a block of no or more than 1024 threads, TK103/TK104 for a function that cannot
+    be read.
+    """
+    if callable(warps):
+        raise LaunchError(
+            "TK407",
+            "a kernel needs the size of its block",
+            hint="write @tk.kernel(warps=4) or @tk.kernel(threads=256)",
+        )
+    if (warps is None) == (threads is None):
+        raise LaunchError(
+            "TK407", "give either warps or threads", hint="@tk.kernel(warps=4) is 128 threads"
+        )
+    dims = (warps * 32,) if isinstance(warps, int) and not isinstance(warps, bool) else threads
+    dims = (dims,) if isinstance(dims, int) else tuple(dims or ())
+    if not 1 <= len(dims) <= 3 or any(
+        isinstance(d, bool) or not isinstance(d, int) or d < 1 for d in dims
+    ):
+        raise LaunchError(
+            "TK407",
+            f"a block of {warps if threads is None else threads!r} is not possible",
+            hint="1 to 3 positive whole numbers",
+        )
+    block = (*dims, 1, 1)[:3]
+    if math.prod(block) > 1024 or block[2] > 64:
+        raise LaunchError(
+            "TK407",
+            f"a block of {block} has {math.prod(block)} threads",
+            hint="at most 1024, and at most 64 along z",
+        )
+    return lambda fn: Kernel(fn, block)
+
+
+def device(fn: Callable) -> frontend.DeviceFunction:
+    """Marks a helper that kernels call. Tiles are passed by reference, numbers by value."""
+    return frontend.DeviceFunction(fn)
+
+
+def intrinsic(
+    *, cuda: str, sim: Callable, result: T.DType | None = T.f32, arch: int = 75
+) -> Callable[[Callable], frontend.Intrinsic]:
+    """A learner's own row of the op table: the way out to raw CUDA.
+
+    `cuda`: a C++ expression or statement with the parameters' names in braces, as in
+    "__popc({x})". `sim`: a NumPy function of the same arguments (lane values broadcast over
+    (blocks, 32)). `result`: the dtype of the value, None for a statement. `arch`: smallest
+    architecture, as 10 * major + minor.
+    """
+
+    def wrap(fn: Callable) -> frontend.Intrinsic:
+        import inspect
+
+        names = list(inspect.signature(fn).parameters)
+        t = Scalar(result) if result is not None else None
+        op = Op(
+            fn.__name__, "lane", tuple(Param(n, "src") for n in names), lambda *_: t,
+            "pure" if t else "fill", fn.__name__, (fn.__doc__ or "").strip(), arch, intrinsic=(cuda, sim),
+        )  # fmt: skip
+        return frontend.Intrinsic(op, fn)
+
+    return wrap
+
+
+class Kernel:
+    """A kernel. `k[grid](*args)` runs it where the arrays live and returns a Report.
+
+    `k.sim[grid](*args, schedule=, seed=, delay=, check=, mma=, blocks=)` simulates with options;
+    `k.source(...)` and `k.show(...)` give its CUDA, which needs no GPU and no compiler.
+    """
+
+    def __init__(self, fn: Callable, threads: tuple[int, int, int]) -> None:
+        self.fn, self.threads = fn, threads
+        self.__name__, self.__doc__ = fn.__name__, fn.__doc__
+        self.params, self.defaults = frontend.parameters(fn)
+        self._specialised: dict[tuple, list[ir.Kernel]] = {}
+        self._launchers: dict[Any, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<tk.kernel {self.__name__}({', '.join(self.params)})>"
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        raise LaunchError(
+            "TK407", f"'{self.__name__}' needs a grid", hint=f"write {self.__name__}[blocks](...)"
+        )
+
+    def __getitem__(self, grid: Any) -> Launch:
+        return Launch(self, as_grid(grid), None)
+
+    @property
+    def sim(self) -> On:
+        """Run on the simulator, whatever the arrays are on the CPU: `k.sim[grid](...)`."""
+        return On(self, "simulator")
+
+    @property
+    def gpu(self) -> On:
+        """Run on the GPU; arrays must live there: `k.gpu[grid](...)`."""
+        return On(self, "cuda")
+
+    def bind(self, args: tuple, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments in order (without compile-time ones) and the compile-time values.
+
+        Errors: TK400 for missing, extra or unhashable ones.
+        """
+        form = f"{self.__name__}({', '.join(self.params)})"
+        if len(args) > len(self.params):
+            raise LaunchError(
+                "TK400",
+                f"'{self.__name__}' takes {len(self.params)} arguments, not {len(args)}",
+                hint=form,
+            )
+        given = dict(zip(self.params, args))  # noqa: B905
+        for k, v in kwargs.items():
+            if k not in self.params:
+                raise LaunchError(
+                    "TK411" if k in SIM_OPTIONS else "TK400",
+                    f"'{self.__name__}' has no parameter '{k}'",
+                    hint=f"simulator options go with {self.__name__}.sim[grid](...)"
+                    if k in SIM_OPTIONS
+                    else form,
+                )
+            if k in given:
+                raise LaunchError("TK400", f"'{k}' is given twice", hint=form)
+            given[k] = v
+        missing = [p for p in self.params if p not in given and p not in self.defaults]
+        if missing:
+            raise LaunchError("TK400", f"'{self.__name__}' lacks {', '.join(missing)}", hint=form)
+        values, consts = [], {}
+        for name, t in self.params.items():
+            v = given.get(name, self.defaults.get(name))
+            if isinstance(t, ConstType):
+                try:
+                    hash(v)
+                except TypeError:
+                    raise LaunchError(
+                        "TK400",
+                        f"'{name}' is a compile-time value and cannot be {type(v).__name__}",
+                        hint="numbers, dtypes, flags and tuples of those can",
+                    ) from None
+                consts[name] = v.item() if hasattr(v, "item") and not getattr(v, "shape", ()) else v
+            else:
+                values.append(v)
+        return values, consts
+
+    def specialise(self, types: dict[str, T.Type], consts: dict[str, Any]) -> ir.Kernel:
+        """The typed IR for these argument types, from the cache if nothing it read has changed."""
+        key = (tuple(types.values()), tuple((k, type(v), v) for k, v in consts.items()))
+        kept = self._specialised.setdefault(key, [])
+        for k in kept:
+            if current(self.fn, k.captures):
+                return k
+        k = frontend.specialise(self.fn, self.threads, types, consts)
+        kept.append(k)
+        return k
+
+    def types_of(
+        self, consts: dict[str, Any], values: list[Any] | None = None
+    ) -> dict[str, T.Type]:
+        """Argument types for a listing without a launch: dimensions from how the kernel indexes."""
+        runtime = {n: t for n, t in self.params.items() if not isinstance(t, ConstType)}
+        k = self.specialise(runtime, consts)
+        dims: dict[str, int] = {}
+        for node in ir.walk(k.body):
+            if isinstance(node, ir.Index | ir.VecIndex) and isinstance(node.base, ir.Var):
+                dims.setdefault(node.base.sym.name, len(node.idx))
+            if isinstance(node, ir.Do):
+                n = [a.type.n for a in node.args if isinstance(a, ir.Expr) and isinstance(a.type, T.Coord)]
+                for a in node.args if n else []:
+                    if isinstance(a, ir.Var) and isinstance(a.type, GL):
+                        dims.setdefault(a.sym.name, n[0])
+        return {
+            n: GL(t.dtype, dims.get(n, 2)) if isinstance(t, GL) else t for n, t in runtime.items()
+        }
+
+    def ir(self, *args: Any, **consts: Any) -> ir.Kernel:
+        """The typed IR for example arguments, or (without) for compile-time values only."""
+        if args:
+            from tklearn.launching import typed
+
+            values, static = self.bind(args, consts)
+            return self.specialise(typed(self, values)[0], static)
+        static = {
+            n: consts.get(n, self.defaults.get(n))
+            for n, t in self.params.items()
+            if isinstance(t, ConstType)
+        }
+        missing = [
+            n for n, v in static.items() if v is None and n not in consts and n not in self.defaults
+        ]
+        if missing:
+            raise LaunchError(
+                "TK400",
+                f"'{self.__name__}' has compile-time parameters without values: {', '.join(missing)}",
+                hint=f"write {self.__name__}.show({missing[0]}=...)",
+            )
+        return self.specialise(self.types_of(static), static)
+
+    def source(self, *args: Any, **consts: Any) -> str:
+        """The CUDA C++ of this kernel (for the given arguments); needs no GPU and no compiler."""
+        from tklearn.cuda.emit import emit
+
+        return emit(self.ir(*args, **consts)).text
+
+    def show(self, *args: Any, **consts: Any) -> Any:
+        """The learner's Python beside its CUDA C++, line by line."""
+        from tklearn.cuda.emit import emit
+        from tklearn.cuda.listing import show
+
+        k = self.ir(*args, **consts)
+        return show(k, emit(k))
+
+
+class On:
+    """`k.sim` or `k.gpu`: waits for the grid."""
+
+    def __init__(self, k: Kernel, machine: str) -> None:
+        self.k, self.machine = k, machine
+
+    def __getitem__(self, grid: Any) -> Launch:
+        return Launch(self.k, as_grid(grid), self.machine)
+
+
+class Launch:
+    """A kernel with its grid: call it with the arguments."""
+
+    def __init__(self, k: Kernel, grid: tuple[int, int, int], machine: str | None) -> None:
+        self.k, self.grid, self.machine = k, grid, machine
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Report:
+        from tklearn.launching import launch
+
+        return launch(self.k, self.grid, self.machine, args, kwargs)
+
+
+def as_grid(grid: Any) -> tuple[int, int, int]:
+    """One to three block counts as (x, y, z). Error TK407."""
+    dims = grid if isinstance(grid, tuple) else (grid,)
+    try:
+        dims = tuple(d.__index__() for d in dims)
+    except (AttributeError, TypeError):
+        raise LaunchError(
+            "TK407",
+            f"a grid of {grid!r} is not possible",
+            hint="one to three whole numbers: kernel[x, y](...)",
+        ) from None
+    if not 1 <= len(dims) <= 3 or any(d < 0 for d in dims):
+        raise LaunchError(
+            "TK407",
+            f"a grid of {grid!r} is not possible",
+            hint="one to three whole numbers, 0 or more",
+        )
+    if dims[0] >= 1 << 31 or any(d > 65535 for d in dims[1:]):
+        raise LaunchError(
+            "TK407",
+            f"a grid of {dims} is too large",
+            hint="x is below 2**31, y and z are at most 65535",
+        )
+    return (*dims, 1, 1)[:3]  # type: ignore[return-value]
+
+
+def current(fn: Callable, captures: dict[tuple[str, ...], Any]) -> bool:
+    """Whether the module constants that a specialisation read still have those values."""
+    if not captures:
+        return True
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    for path, value in captures.items():
+        if path[0] == "@":
+            owner = captures_owner(fn, path[1])
+            if owner is None or not current(owner, {path[2:]: value}):
+                return False
+            continue
+        try:
+            now = cells[path[0]].cell_contents if path[0] in cells else fn.__globals__[path[0]]
+            for attr in path[1:]:
+                now = getattr(now, attr)
+        except (KeyError, AttributeError, ValueError):
+            return False
+        if type(now) is not type(value) or now != value:
+            return False
+    return True
+
+
+def captures_owner(fn: Callable, name: str) -> Callable | None:
+    """The device function that a kernel knows under `name`."""
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    f = cells[name].cell_contents if name in cells else fn.__globals__.get(name)
+    return f.fn if isinstance(f, frontend.DeviceFunction) else None
+
+
+def compare(*args: Any, **kwargs: Any) -> Any:
+    """predicted | simulated | measured for one launch: see tklearn.compare.compare."""
+    from tklearn.compare import compare as run
+
+    return run(*args, **kwargs)
+
+
+def doctor() -> Any:
+    """What this machine can do, what will be skipped and why, on one screen."""
+    from tklearn.doctor import doctor as run
+
+    return run()
+
+
+def torch_op(*args: Any, **kwargs: Any) -> Any:
+    """Kernels as a torch operator: see tklearn.torch_ops.torch_op."""
+    from tklearn.torch_ops import torch_op as run
+
+    return run(*args, **kwargs)
+
+
+__all__ = [
+    "OPS",
+    "Iterable",
+    "Kernel",
+    "TkError",
+    "compare",
+    "device",
+    "doctor",
+    "intrinsic",
+    "kernel",
+    "torch_op",
+]

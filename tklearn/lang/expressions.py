@@ -1,0 +1,673 @@
+"""Expressions: from Python syntax to typed IR.
+
+Knows the type rules of numbers, tiles and memory elements, and the op table. Statements, names and
+blocks are frontend.py's; who agrees on a value is infer.py's.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import struct
+from typing import Any, Callable
+
+from tklearn.lang import ir
+from tklearn.lang import types as T
+from tklearn.lang.errors import Loc, SourceError
+from tklearn.lang.names import SPECIAL_CALLS, SPECIALS, DeviceName
+from tklearn.lang.ops import OPS, Op, OpMismatch, elementwise, promote
+from tklearn.lang.source import UNKNOWN, FunctionSource, Resolver
+from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, SArr, Scalar, Shared, SubST, Vec
+
+SYMBOL = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+}
+RELATION = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+BUILTIN_OPS: dict[Any, str] = {builtins.abs: "abs", builtins.min: "min", builtins.max: "max"}
+BUILTIN_CASTS: dict[Any, T.DType] = {
+    builtins.int: T.i32,
+    builtins.float: T.f32,
+    builtins.bool: T.bool_,
+}
+DIMS = ("batch", "depth", "rows", "cols")
+
+
+class DeviceFunction:
+    """What @tk.device returns: a helper that kernels call. `fn` is the plain Python function."""
+
+    def __init__(self, fn: Callable) -> None:
+        self.fn, self.__name__, self.__doc__ = fn, fn.__name__, fn.__doc__
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        raise SourceError("TK107", f"'{self.__name__}' is a device function: only kernels call it")
+
+
+class Intrinsic:
+    """What @tk.intrinsic returns: the learner's own row of the op table."""
+
+    def __init__(self, op: Op, fn: Callable) -> None:
+        self.op, self.__name__, self.__doc__ = op, op.name, fn.__doc__
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        raise SourceError("TK107", f"'{self.__name__}' is an intrinsic: only kernels call it")
+
+
+def f32_value(v: float) -> float:
+    """v rounded to float32, as a Python float; inf and nan stay."""
+    try:
+        return struct.unpack("f", struct.pack("f", v))[0]
+    except OverflowError:
+        return float("inf") if v > 0 else float("-inf")
+
+
+class Expressions(Resolver):
+    """Typed expressions of one function. Subclasses keep the names."""
+
+    def __init__(self, src: FunctionSource, consts: dict[str, Any]) -> None:
+        super().__init__(src, consts)
+        self.atomics = 0
+
+    def lookup(self, n: ast.Name) -> ir.Sym:
+        raise NotImplementedError
+
+    def call_device(self, n: ast.Call, fn: DeviceFunction) -> ir.Expr:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------- entry points
+    def ex(self, n: ast.expr) -> ir.Expr:
+        """A value: number, tile, vector or reference."""
+        value = UNKNOWN if isinstance(n, ast.Name) and self.is_local(n.id) else self.static(n)
+        if value is not UNKNOWN:
+            return self.constant(n, value)
+        method = getattr(self, "ex_" + type(n).__name__, None)
+        if method is None:
+            raise self.fail(n, "TK100", f"{_kind(n)} is not part of the kernel language", _hint(n))
+        return method(n)
+
+    def number(self, n: ast.expr, what: str = "this") -> ir.Expr:
+        e = self.ex(n)
+        if not isinstance(e.type, Scalar):
+            raise self.fail(n, "TK200", f"{what} must be a number, not {e.type}")
+        return e
+
+    def integer(self, n: ast.expr, what: str = "an index") -> ir.Expr:
+        e = self.number(n, what)
+        if e.type.dtype.kind == "f":
+            raise self.fail(
+                n, "TK200", f"{what} must be a whole number, not {e.type}", "write int(x) or use //"
+            )
+        return self.convert(e, T.I32) if e.type == T.BOOL else e
+
+    def condition(self, n: ast.expr) -> ir.Expr:
+        e = self.number(n, "a condition")
+        if e.type == T.BOOL:
+            return e
+        return ir.Compare(
+            T.BOOL, e.loc, "!=", e, ir.Const(e.type, e.loc, 0.0 if e.type == T.F32 else 0)
+        )
+
+    def constant(self, n: ast.AST, v: Any) -> ir.Expr:
+        loc = self.loc(n)
+        if isinstance(v, bool):
+            return ir.Const(T.BOOL, loc, v)
+        if isinstance(v, int):
+            for t, lo, hi in (
+                (T.I32, -(1 << 31), 1 << 31),
+                (T.U32, 0, 1 << 32),
+                (T.I64, -(1 << 63), 1 << 63),
+            ):
+                if lo <= v < hi:
+                    return ir.Const(t, loc, v)
+            raise self.fail(n, "TK205", f"{v} does not fit 64 bits")
+        if isinstance(v, float):
+            return ir.Const(T.F32, loc, f32_value(v))
+        if isinstance(v, DeviceName):
+            if v.path in SPECIALS:
+                return ir.Special(T.I32, loc, v.path)
+            if v.path in SPECIAL_CALLS:
+                raise self.fail(n, "TK101", f"{v.path} is a function", f"write {v.path}()")
+            raise self.fail(n, "TK102", f"{v!r} is not a value", _near(v.path))
+        if isinstance(v, T.Type):
+            raise self.fail(
+                n,
+                "TK101",
+                f"{v} is a type, not a value",
+                "give the tile a name first: t = " + ast.unparse(n),
+            )
+        raise self.fail(
+            n,
+            "TK100",
+            f"{type(v).__name__} {str(v)[:40]!r} is not a value of the kernel language",
+            "numbers, tk.const parameters and kernel arguments are",
+        )
+
+    def convert(self, e: ir.Expr, t: Scalar) -> ir.Expr:
+        """A number as another type; constants are folded."""
+        if e.type == t:
+            return e
+        if isinstance(e, ir.Const):
+            if t == T.F32:
+                return ir.Const(t, e.loc, f32_value(float(e.value)))
+            if t.dtype.kind in "iu" and e.type.dtype.kind in "iub":
+                return ir.Const(t, e.loc, int(e.value) & (0xFFFFFFFF if t == T.U32 else -1))
+        return ir.Cast(t, e.loc, e)
+
+    def coerce(self, n: ast.AST, e: ir.Expr, t: Scalar, what: str) -> ir.Expr:
+        """Implicit conversion into a name or element of type t: only where nothing can be lost by surprise."""
+        s = e.type
+        if not isinstance(s, Scalar):
+            raise self.fail(n, "TK200", f"{what} holds numbers ({t}), not {s}")
+        ok = (
+            s == t
+            or t == T.F32
+            or (
+                t.dtype.kind in "iu"
+                and s.dtype.kind in "iub"
+                and not (t == T.I32 and s in (T.I64, T.U32) and not isinstance(e, ir.Const))
+            )
+        )
+        if not ok:
+            hint = (
+                f"write int(x) to drop the fraction, or make '{what}' a float from the start (0.0)"
+                if s == T.F32
+                else f"convert with tk.{t.dtype.name}(x)"
+            )
+            raise self.fail(n, "TK121", f"{what} is {t} and cannot take {s}", hint)
+        return self.convert(e, t)
+
+    # --------------------------------------------------------------------------- syntax
+    def ex_Name(self, n: ast.Name) -> ir.Expr:
+        sym = self.lookup(n)
+        return ir.Var(sym.type, self.loc(n), sym)
+
+    def ex_BinOp(self, n: ast.BinOp) -> ir.Expr:
+        op = SYMBOL.get(type(n.op))
+        if op is None:
+            hint = (
+                "write x * x, or tk.exp2 for powers of 2"
+                if isinstance(n.op, ast.Pow)
+                else "write warp.mma_AB(acc, a, b)"
+                if isinstance(n.op, ast.MatMult)
+                else ""
+            )
+            raise self.fail(n, "TK100", f"{_kind(n.op)} is not part of the kernel language", hint)
+        return self.binary(n, op, self.ex(n.left), self.ex(n.right))
+
+    def binary(self, n: ast.AST, op: str, a: ir.Expr, b: ir.Expr) -> ir.Expr:
+        loc = self.loc(n)
+        try:
+            t = elementwise(a.type, b.type)
+        except OpMismatch as e:
+            raise SourceError(e.code, e.message, loc, e.hint) from None
+        if not isinstance(t, Scalar):
+            if op not in "+-*/":
+                raise self.fail(n, "TK200", f"'{op}' does not work on {t}")
+            a, b = (self.convert(x, T.F32) if isinstance(x.type, Scalar) else x for x in (a, b))
+            return self.fused(loc, op, a, b, t) or ir.Binary(t, loc, op, a, b)
+        isf = t == T.F32
+        if op == "/" and not isf:
+            raise self.fail(
+                n,
+                "TK202",
+                "'/' between whole numbers",
+                "write // for the quotient rounded down, or float(a) / b",
+            )
+        if isf and op in ("&", "|", "^", "<<", ">>", "//", "%"):
+            raise self.fail(n, "TK200", f"'{op}' needs whole numbers, not {a.type} and {b.type}")
+        if a.type == b.type == T.BOOL and op in ("&", "|", "^"):
+            return ir.Binary(T.BOOL, loc, op, a, b)
+        if op in ("<<", ">>"):
+            t = T.I32 if a.type == T.BOOL else a.type
+            return ir.Binary(
+                t, loc, op, self.convert(a, t), self.convert(b, T.I32) if b.type == T.BOOL else b
+            )
+        a, b = self.convert(a, t), self.convert(b, t)
+        return self.fused(loc, op, a, b, t) or ir.Binary(t, loc, op, a, b)
+
+    def fused(self, loc: Loc, op: str, a: ir.Expr, b: ir.Expr, t: T.Type) -> ir.Expr | None:
+        """a*b + c, c + a*b and a*b - c are rounded once, on both machines."""
+        if op not in "+-" or not t.dtype.kind == "f":
+            return None
+        if isinstance(a, ir.Binary) and a.op == "*" and a.type == t:
+            return ir.Fma(t, loc, a.a, a.b, b, op == "-")
+        if op == "+" and isinstance(b, ir.Binary) and b.op == "*" and b.type == t:
+            return ir.Fma(t, loc, b.a, b.b, a)
+        return None
+
+    def ex_UnaryOp(self, n: ast.UnaryOp) -> ir.Expr:
+        loc = self.loc(n)
+        if isinstance(n.op, ast.Not):
+            return ir.Unary(T.BOOL, loc, "not", self.condition(n.operand))
+        a = self.ex(n.operand)
+        if isinstance(n.op, ast.UAdd):
+            return a
+        if isinstance(n.op, ast.Invert):
+            if a.type.dtype.kind not in "iu" or not isinstance(a.type, Scalar):
+                raise self.fail(
+                    n,
+                    "TK200",
+                    f"'~' needs a whole number, not {a.type}",
+                    "write 'not' for conditions",
+                )
+            return ir.Unary(a.type, loc, "~", a)
+        if isinstance(a.type, (RT, RV)):
+            return ir.Unary(a.type, loc, "-", a)
+        a = self.number(n.operand)
+        return ir.Unary(
+            T.I32 if a.type == T.BOOL else a.type,
+            loc,
+            "-",
+            self.convert(a, T.I32) if a.type == T.BOOL else a,
+        )
+
+    def ex_Compare(self, n: ast.Compare) -> ir.Expr:
+        parts = [self.number(x, "a side of a comparison") for x in (n.left, *n.comparators)]
+        out: ir.Expr | None = None
+        for op, a, b in zip(n.ops, parts, parts[1:]):
+            if type(op) not in RELATION:
+                raise self.fail(
+                    n, "TK100", f"'{type(op).__name__}' is not part of the kernel language"
+                )
+            t = promote(a.type, b.type)  # type: ignore[arg-type]
+            c = ir.Compare(
+                T.BOOL, self.loc(n), RELATION[type(op)], self.convert(a, t), self.convert(b, t)
+            )
+            out = c if out is None else ir.Logic(T.BOOL, self.loc(n), "and", out, c)
+        assert out is not None
+        return out
+
+    def ex_BoolOp(self, n: ast.BoolOp) -> ir.Expr:
+        op = "and" if isinstance(n.op, ast.And) else "or"
+        out = self.condition(n.values[0])
+        for x in n.values[1:]:
+            out = ir.Logic(T.BOOL, self.loc(n), op, out, self.condition(x))
+        return out
+
+    def ex_IfExp(self, n: ast.IfExp) -> ir.Expr:
+        c, a, b = (
+            self.condition(n.test),
+            self.number(n.body, "a side of if/else"),
+            self.number(n.orelse, "a side of if/else"),
+        )
+        t = a.type if a.type == b.type else promote(a.type, b.type)  # type: ignore[arg-type]
+        return ir.Select(t, self.loc(n), c, self.convert(a, t), self.convert(b, t))  # type: ignore[arg-type]
+
+    def ex_Attribute(self, n: ast.Attribute) -> ir.Expr:
+        base = self.ex(n.value)
+        if isinstance(base.type, GL) and n.attr in DIMS:
+            return ir.Dim(T.I32, self.loc(n), base, n.attr)
+        if isinstance(base.type, (ST, SubST, RT)) and n.attr in ("rows", "cols"):
+            return ir.Const(T.I32, self.loc(n), getattr(base.type, n.attr))
+        if isinstance(base.type, GL) and n.attr == "shape":
+            raise self.fail(
+                n, "TK102", "arrays in kernels have rows, cols, depth and batch", "write A.rows"
+            )
+        raise self.fail(
+            n,
+            "TK102",
+            f"{base.type} has no attribute '{n.attr}'",
+            "global arrays have rows, cols, depth, batch" if isinstance(base.type, GL) else "",
+        )
+
+    # --------------------------------------------------------------------------- indexing
+    def ex_Subscript(self, n: ast.Subscript) -> ir.Expr:
+        vec = self.vec_base(n.value)
+        nodes = list(n.slice.elts) if isinstance(n.slice, ast.Tuple) else [n.slice]
+        for x in nodes:
+            if isinstance(x, ast.Slice):
+                raise self.fail(
+                    x,
+                    "TK100",
+                    "slices are not part of the kernel language",
+                    "take tiles with warp.load(t, x, (row, col)) or tile.subtile(rows, cols, (i, j))",
+                )
+        if vec is not None:
+            base, width = vec
+            self.count_indices(n, base.type, nodes)
+            return ir.VecIndex(
+                Vec(base.type.dtype, width),
+                self.loc(n),
+                base,
+                width,
+                [self.integer(x) for x in nodes],
+            )
+        base = self.ex(n.value)
+        t = base.type
+        if isinstance(t, (Regs, Vec)):
+            i = self.static(nodes[0])
+            if len(nodes) != 1 or not isinstance(i, int) or isinstance(i, bool):
+                raise self.fail(
+                    n,
+                    "TK105",
+                    "registers are indexed by one compile-time number",
+                    "use tk.static_range",
+                )
+            if not 0 <= i < t.n:
+                raise self.fail(n, "TK204", f"register {i} of {t}", f"0 to {t.n - 1}")
+            return ir.Index(
+                element_type(t.dtype), self.loc(n), base, [ir.Const(T.I32, self.loc(n), i)]
+            )
+        if isinstance(t, Shared):
+            if len(nodes) > len(t.dims):
+                raise self.fail(
+                    n,
+                    "TK204",
+                    f"{len(nodes)} indices for {t}",
+                    "select the tile first, then the element: tiles[s][r, c]",
+                )
+            rest = t.dims[len(nodes) :]
+            out: T.Type = Shared(t.elem, rest) if rest else t.elem
+            return ir.Index(out, self.loc(n), base, [self.integer(x) for x in nodes])
+        if isinstance(t, (GL, ST, SV, SArr)):
+            self.count_indices(n, t, nodes)
+            return ir.Index(
+                element_type(t.dtype), self.loc(n), base, [self.integer(x) for x in nodes]
+            )
+        hint = (
+            "store it to shared memory, or look at this lane's registers with tile.reg(i)"
+            if isinstance(t, RT)
+            else ""
+        )
+        raise self.fail(n, "TK200", f"{t} has no elements that a lane can index", hint)
+
+    def count_indices(self, n: ast.AST, t: T.Type, nodes: list) -> None:
+        want = (
+            t.ndim
+            if isinstance(t, GL)
+            else len(t.dims)
+            if isinstance(t, SArr)
+            else 1
+            if isinstance(t, SV)
+            else 2
+        )
+        if want is not None and len(nodes) != want:
+            raise self.fail(n, "TK204", f"{len(nodes)} indices for {t} of {want} dimensions")
+
+    def vec_base(self, n: ast.expr) -> tuple[ir.Expr, int] | None:
+        """(x, n) of tk.vec(x, n)."""
+        if not isinstance(n, ast.Call):
+            return None
+        f = self.static(n.func)
+        if not (isinstance(f, DeviceName) and f.path == "vec"):
+            return None
+        if len(n.args) != 2 or n.keywords:
+            raise self.fail(
+                n, "TK106", "tk.vec takes an array and a number of elements", "tk.vec(x, 4)[i]"
+            )
+        base, width = self.ex(n.args[0]), self.static(n.args[1])
+        if not isinstance(base.type, (GL, SArr, SV)):
+            raise self.fail(n.args[0], "TK200", f"tk.vec works on arrays, not {base.type}")
+        if width not in (2, 4, 8, 16) or not 4 <= width * base.type.dtype.itemsize <= 16:
+            raise self.fail(
+                n.args[1],
+                "TK200",
+                f"{width!r} elements of {base.type.dtype} are no single access",
+                "an access moves 4, 8 or 16 bytes",
+            )
+        return base, width
+
+    # ------------------------------------------------------------------------------ calls
+    def ex_Call(self, n: ast.Call) -> ir.Expr:
+        if isinstance(n.func, ast.Attribute) and self.static(n.func) is UNKNOWN:
+            return self.method(n, n.func)
+        f = self.static(n.func)
+        if isinstance(f, DeviceFunction):
+            return self.call_device(n, f)
+        if isinstance(f, T.DType) or f in BUILTIN_CASTS:
+            return self.cast(n, f if isinstance(f, T.DType) else BUILTIN_CASTS[f])
+        if isinstance(f, DeviceName) and f.path in SPECIAL_CALLS:
+            self.arguments(n, [], "")
+            return ir.Special(T.I32, self.loc(n), f.path)
+        if isinstance(f, DeviceName) and f.path == "fma":
+            return self.fma(n)
+        op = self.op_of(n)
+        if op is None:
+            name = ast.unparse(n.func)
+            raise self.fail(n, "TK102", f"{name}(...) is not a kernel function", _near(name))
+        if not op.is_value:
+            raise self.fail(
+                n, "TK101", f"{op.name} gives no value", "write it on a line of its own"
+            )
+        if op.name in ("min", "max") and len(n.args) > 2:
+            first = ast.copy_location(ast.Call(n.func, n.args[:-1], []), n)
+            n = ast.copy_location(ast.Call(n.func, [first, n.args[-1]], []), n)
+        args, t = self.apply(n, op)
+        assert t is not None
+        if op.name in ("min", "max", "cdiv") and isinstance(t, Scalar) and args[1] is not None:
+            args = [self.convert(a, t) for a in args]
+        return ir.Call(t, self.loc(n), op, args)
+
+    def op_of(self, n: ast.Call) -> Op | None:
+        f = self.static(n.func)
+        if isinstance(f, DeviceName):
+            return OPS.get(f.path)
+        if isinstance(f, Intrinsic):
+            return f.op
+        try:
+            return OPS[BUILTIN_OPS[f]]
+        except (KeyError, TypeError):
+            return None
+
+    def apply(self, n: ast.Call, op: Op) -> tuple[list[Any], T.Type | None]:
+        """The arguments of one row, checked by its rule, and the type of its value."""
+        nodes = self.arguments(
+            n,
+            [p.name for p in op.params],
+            op.name,
+            {p.name for p in op.params if p.default is not ...},
+        )
+        args: list[Any] = []
+        for p in op.params:
+            node = nodes.get(p.name)
+            args.append(p.default if node is None else self.argument(node, p.role, op))
+            if node is None and p.default is not None and p.role in ("value", "index"):
+                args[-1] = self.constant(n, p.default)
+        if op.effect == "atomic":
+            self.atomics += 1
+            args[1:] = (
+                [
+                    self.coerce(n, a, Scalar(args[0].base.type.dtype), "the element")
+                    for a in args[1:]
+                ]
+                if isinstance(args[0], ir.Index)
+                else args[1:]
+            )
+        try:
+            return args, op.rule(*args)
+        except OpMismatch as e:
+            raise SourceError(e.code, f"{op.name}: {e.message}", self.loc(n), e.hint) from None
+
+    def argument(self, node: ast.expr, role: str, op: Op | None) -> Any:
+        if role == "static":
+            v = self.static(node)
+            if v is UNKNOWN:
+                assert op is not None
+                raise self.fail(node, "TK105", f"{op.name} needs a compile-time value here")
+            return v
+        if role == "coord":
+            if isinstance(node, ast.Name) and self.is_local(node.id):
+                named = self.ex(node)
+                if isinstance(named.type, T.Coord):
+                    return named
+            items = node.elts if isinstance(node, ast.Tuple) else [node]
+            if not 1 <= len(items) <= 4:
+                raise self.fail(node, "TK106", f"a coordinate has 1 to 4 numbers, not {len(items)}")
+            es = [self.integer(x, "a coordinate") for x in items]
+            return ir.CoordExpr(T.Coord(len(es)), self.loc(node), es)
+        if role == "pred":
+            return self.condition(node)
+        if role == "index":
+            return self.integer(node)
+        if role == "value":
+            e = self.number(node)
+            assert op is not None
+            whole = op.effect == "atomic"
+            return e if whole else self.convert(e, T.F32)
+        return self.ex(node)
+
+    def arguments(
+        self, n: ast.Call, names: list[str], what: str, optional: set[str] = frozenset()
+    ) -> dict[str, ast.expr]:  # type: ignore[assignment]
+        what = what or ast.unparse(n.func)
+        form = f"{what}({', '.join(names)})"
+        out: dict[str, ast.expr] = {}
+        if any(isinstance(a, ast.Starred) for a in n.args) or any(
+            k.arg is None for k in n.keywords
+        ):
+            raise self.fail(n, "TK106", f"'*' arguments do not work in kernels: {form}")
+        if len(n.args) > len(names):
+            raise self.fail(
+                n, "TK106", f"{what} takes {len(names)} arguments, not {len(n.args)}", form
+            )
+        out.update(zip(names, n.args))
+        for k in n.keywords:
+            assert k.arg is not None
+            if k.arg not in names or k.arg in out:
+                raise self.fail(n, "TK106", f"{what} has no free argument '{k.arg}'", form)
+            out[k.arg] = k.value
+        missing = [x for x in names if x not in out and x not in optional]
+        if missing:
+            raise self.fail(n, "TK106", f"{what} lacks {', '.join(missing)}", form)
+        return out
+
+    def cast(self, n: ast.Call, d: T.DType) -> ir.Expr:
+        e = self.ex(self.arguments(n, ["x"], d.name)["x"])
+        if isinstance(e.type, (RT, RV)):
+            raise self.fail(
+                n,
+                "TK200",
+                f"{d!r}(x) converts numbers, not {e.type}",
+                f"write tk.convert(x, {d!r})",
+            )
+        if not isinstance(e.type, Scalar):
+            raise self.fail(n, "TK200", f"{e.type} is not a number")
+        if d in (T.f16, T.bf16, T.e4m3, T.e5m2, T.u8):
+            raise self.fail(
+                n, "TK200", f"a lane holds no {d.name}: narrow numbers round when they are stored"
+            )
+        return self.convert(e, Scalar(d)) if e.type != Scalar(d) else e
+
+    def fma(self, n: ast.Call) -> ir.Expr:
+        a, b, c = (self.ex(x) for x in self.arguments(n, ["a", "b", "c"], "tk.fma").values())
+        try:
+            t = elementwise(elementwise(a.type, b.type), c.type)
+        except OpMismatch as e:
+            raise SourceError(e.code, e.message, self.loc(n), e.hint) from None
+        if t.dtype.kind != "f" or elementwise(a.type, b.type) != t:
+            raise self.fail(
+                n,
+                "TK200",
+                f"tk.fma({a.type}, {b.type}, {c.type})",
+                "a*b must have the result's type, and it is for floats",
+            )
+        a, b, c = (self.convert(x, T.F32) if isinstance(x.type, Scalar) else x for x in (a, b, c))
+        return ir.Fma(t, self.loc(n), a, b, c)
+
+    def method(self, n: ast.Call, f: ast.Attribute) -> ir.Expr:
+        base = self.ex(f.value)
+        t, loc = base.type, self.loc(n)
+        if f.attr == "subtile" and isinstance(t, ST):
+            a = self.arguments(n, ["rows", "cols", "at"], "subtile")
+            r, c = self.static(a["rows"]), self.static(a["cols"])
+            if not isinstance(r, int) or not isinstance(c, int):
+                raise self.fail(n, "TK105", "the size of a subtile must be known at compile time")
+            if r <= 0 or c <= 0 or r % 16 or c % 16 or t.rows % r or t.cols % c:
+                raise self.fail(
+                    n,
+                    "TK201",
+                    f"{t} has no subtiles of {r}x{c}",
+                    "sizes are multiples of 16 that divide the tile's",
+                )
+            if not isinstance(a["at"], ast.Tuple) or len(a["at"].elts) != 2:
+                raise self.fail(
+                    a["at"], "TK106", "the place of a subtile is (i, j), counted in subtiles"
+                )
+            i, j = (self.integer(x) for x in a["at"].elts)
+            return ir.Subtile(SubST(t, r, c), loc, base, i, j)
+        if f.attr == "reg" and isinstance(t, RT):
+            i = self.static(self.arguments(n, ["i"], "reg")["i"])
+            if not isinstance(i, int) or not 0 <= i < t.elements_per_lane:
+                raise self.fail(
+                    n,
+                    "TK105",
+                    f"tile.reg(i) takes a compile-time number from 0 to {t.elements_per_lane - 1}",
+                )
+            return ir.TileReg(T.F32, loc, base, i)
+        raise self.fail(
+            n,
+            "TK102",
+            f"{t} has no function '{f.attr}'",
+            "shared tiles have subtile(rows, cols, (i, j)), register tiles have reg(i)",
+        )
+
+
+def element_type(d: T.DType) -> Scalar:
+    """What a lane holds after reading an element: narrow floats become f32, u8 becomes i32."""
+    if d.kind == "f":
+        return T.F32
+    return T.I32 if d == T.u8 else Scalar(d)
+
+
+def _kind(n: ast.AST) -> str:
+    words = {
+        "ListComp": "a list comprehension",
+        "List": "a list",
+        "Dict": "a dictionary",
+        "Lambda": "a lambda",
+        "JoinedStr": "an f-string",
+        "Pow": "'**'",
+        "MatMult": "'@'",
+        "Try": "try",
+        "With": "with",
+        "Set": "a set",
+        "Starred": "'*'",
+        "NamedExpr": "':='",
+        "Yield": "yield",
+        "Await": "await",
+        "Tuple": "a tuple",
+        "GeneratorExp": "a generator",
+        "ClassDef": "a class",
+        "FunctionDef": "an inner function",
+        "Import": "import",
+        "ImportFrom": "import",
+        "Global": "global",
+        "Nonlocal": "nonlocal",
+        "Raise": "raise",
+        "Delete": "del",
+        "AnnAssign": "an annotated assignment",
+        "Match": "match",
+        "AsyncFor": "async for",
+    }
+    return words.get(type(n).__name__, type(n).__name__)
+
+
+def _hint(n: ast.AST) -> str:
+    if isinstance(n, (ast.ListComp, ast.GeneratorExp, ast.List)):
+        return "write a for loop over range, or use a tile"
+    if isinstance(n, ast.Tuple):
+        return "tuples are for coordinates and for swapping numbers: a, b = b, a"
+    if isinstance(n, ast.JoinedStr):
+        return "print takes several arguments: print('x', x)"
+    return ""
+
+
+def _near(name: str) -> str:
+    from difflib import get_close_matches
+
+    last = name.split(".")[-1]
+    if name.startswith(("np.", "numpy.", "math.", "torch.")) and last in OPS:
+        return f"inside kernels write tk.{last}"
+    if last == "syncthreads" or last == "__syncthreads":
+        return "write block.sync()"
+    best = get_close_matches(name.removeprefix("tk."), [*OPS, *SPECIALS, *SPECIAL_CALLS], 1, 0.6)
+    return f"did you mean {best[0]}?" if best else "docs/language.md lists the functions"

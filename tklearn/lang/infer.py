@@ -1,0 +1,444 @@
+"""Who agrees on a value: uniform in the block, in each warp, or different by lane; and by which grid axes.
+
+A fixpoint over the IR: values flow through assignments, and an assignment under a condition inherits
+the condition's uniformity. Then the rules: warp operations need warp-uniform control flow and operands,
+block operations block-uniform ones. block.sync is checked when it runs, so that the report can name
+all sites. Also marks which arrays are read and written, and which whole numbers are never negative.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tklearn.lang import ir
+from tklearn.lang import types as T
+from tklearn.lang.errors import SourceError
+from tklearn.lang.ir import AXIS, BLOCK, DATA, LANE, SAME, WARP, Uni
+from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, SArr, Scalar, Shared, Vec
+
+EVERY = DATA | AXIS["x"] | AXIS["y"] | AXIS["z"]
+LEVEL = {
+    BLOCK: "the same in the whole block",
+    WARP: "the same in each warp",
+    LANE: "different by lane",
+}
+
+
+def infer(k: ir.Kernel) -> None:
+    """Fills in `uni` and `nonneg` everywhere; SourceError TK300-TK302 where the rules are broken."""
+    Infer(k).run()
+
+
+class Infer:
+    def __init__(self, k: ir.Kernel) -> None:
+        self.k = k
+        self.changed = False
+        self.check = False
+        self.entry: dict[ir.Function, Uni] = {f: SAME for f in k.functions}
+        self.returned: dict[ir.Function, Uni] = {f: SAME for f in k.functions}
+        self.loop: dict[Any, Uni] = {}
+        self.depth: dict[ir.Sym, int] = {}
+        self.integers: set[ir.Sym] = set()
+
+    def run(self) -> None:
+        for s in ir.walk([*self.k.body, *(x for f in self.k.functions for x in f.body)]):
+            if isinstance(s, ir.Decl):
+                s.sym.nonneg = True
+            elif isinstance(s, ir.For):
+                s.var.nonneg = True
+        for f in self.k.functions:
+            for p in f.params:
+                p.nonneg = True
+        for self.check in (False, True):
+            self.changed = True
+            while self.changed:
+                self.changed = False
+                self.function(None, self.k.body)
+                for f in self.k.functions:
+                    self.function(f, f.body)
+
+    def function(self, f: ir.Function | None, body: list[ir.Stmt]) -> None:
+        self.f = f
+        self.ctx: list[Uni] = [self.entry[f] if f else SAME]
+        self.owner: Any = f or self.k
+        self.ctx.append(self.loop.get(self.owner, SAME))
+        for p in f.params if f else self.k.params:
+            self.depth[p] = 0
+        self.loops: list[Any] = []
+        self.block(body)
+
+    # --------------------------------------------------------------------------- contexts
+    def here(self, since: int = 0) -> Uni:
+        u = SAME
+        for c in self.ctx[since:]:
+            u = u | c
+        return u
+
+    def leave(self, key: Any, mark: int) -> None:
+        """A break, continue or return under conditions: what follows is reached by some lanes only."""
+        u = self.here(mark)
+        old = self.loop.get(key, SAME)
+        if old | u != old:
+            self.loop[key] = old | u
+            self.changed = True
+
+    def block(self, stmts: list[ir.Stmt]) -> None:
+        for s in stmts:
+            getattr(self, "s_" + type(s).__name__)(s)
+
+    def nested(self, cond: Uni, stmts: list[ir.Stmt]) -> None:
+        self.ctx.append(cond)
+        self.block(stmts)
+        self.ctx.pop()
+
+    # -------------------------------------------------------------------------- statements
+    def grow(self, sym: ir.Sym, u: Uni, nonneg: bool) -> None:
+        new = sym.uni | u
+        if new != sym.uni or (sym.nonneg and not nonneg):
+            sym.uni, sym.nonneg, self.changed = new, sym.nonneg and nonneg, True
+
+    def s_Decl(self, s: ir.Decl) -> None:
+        self.depth[s.sym] = len(self.ctx)
+        if s.init is not None:
+            self.grow(s.sym, self.e(s.init), s.init.nonneg)
+            if isinstance(s.init.type, (RT, RV)):
+                self.warp_only(s.init, "register tiles are worked on by whole warps")
+
+    def s_Assign(self, s: ir.Assign) -> None:
+        u = self.e(s.value)
+        self.store(s.target, u, s.value.nonneg, s)
+
+    def s_AugAssign(self, s: ir.AugAssign) -> None:
+        u = self.e(s.value) | self.e(s.target)
+        self.store(s.target, u, s.op in "+*//%&>>" and s.value.nonneg and s.target.nonneg, s)
+        if isinstance(s.target, ir.Index):
+            self.mark(s.target.base, "read")
+        if isinstance(s.target.type, (RT, RV)) and isinstance(s.value.type, Scalar):
+            self.operand(s.value, WARP, "a number combined with a tile")
+
+    def store(self, target: ir.Expr, u: Uni, nonneg: bool, s: ir.Stmt) -> None:
+        if isinstance(target, ir.Var):
+            if isinstance(target.type, (RT, RV)):
+                self.warp_only(s, "register tiles are worked on by whole warps")
+            self.grow(target.sym, u | self.here(self.depth.get(target.sym, 0)), nonneg)
+            self.e(target)
+            return
+        if isinstance(target, (ir.Index, ir.VecIndex)):
+            for i in target.idx:
+                self.e(i)
+            self.e(target.base)
+            self.mark(target.base, "written")
+
+    def s_Swap(self, s: ir.Swap) -> None:
+        values = [(self.e(v), v.nonneg) for v in s.values]
+        for t, (u, n) in zip(s.targets, values):
+            self.store(t, u, n, s)
+
+    def s_Do(self, s: ir.Do) -> None:
+        self.op(s, s.op, s.args)
+
+    def s_Eval(self, s: ir.Eval) -> None:
+        self.e(s.value)
+
+    def s_If(self, s: ir.If) -> None:
+        u = self.e(s.cond)
+        self.nested(u, s.then)
+        self.nested(u, s.els)
+
+    def in_loop(self, s: Any, u: Uni, body: list[ir.Stmt]) -> None:
+        self.ctx += [u, self.loop.get(s, SAME)]
+        self.loops.append((s, len(self.ctx)))
+        self.block(body)
+        self.loops.pop()
+        del self.ctx[-2:]
+
+    def s_For(self, s: ir.For) -> None:
+        u = self.e(s.lo) | self.e(s.hi)
+        self.depth[s.var] = len(self.ctx) + 2
+        self.grow(s.var, u | self.loop.get(s, SAME), s.lo.nonneg and (s.step > 0 or s.hi.nonneg))
+        self.in_loop(s, u, s.body)
+
+    def s_While(self, s: ir.While) -> None:
+        self.in_loop(s, self.e(s.cond), s.body)
+        self.e(s.cond)
+
+    def s_Scope(self, s: ir.Scope) -> None:
+        self.block(s.body)
+
+    def s_Break(self, s: ir.Break) -> None:
+        if not self.loops:
+            raise SourceError("TK100", "break outside a loop", s.loc)
+        self.leave(*self.loops[-1])
+
+    def s_Continue(self, s: ir.Continue) -> None:
+        if not self.loops:
+            raise SourceError("TK100", "continue outside a loop", s.loc)
+        self.leave(*self.loops[-1])
+
+    def s_Return(self, s: ir.Return) -> None:
+        if s.value is not None and self.f is not None:
+            u = self.e(s.value) | self.here(1)
+            if self.returned[self.f] | u != self.returned[self.f]:
+                self.returned[self.f] = self.returned[self.f] | u
+                self.changed = True
+        for key, mark in self.loops:
+            self.leave(key, mark)
+        if len(self.ctx) > 2:
+            self.leave(self.owner, 1)
+
+    def s_Assert(self, s: ir.Assert) -> None:
+        self.e(s.cond)
+
+    def s_Print(self, s: ir.Print) -> None:
+        for a in s.args:
+            if isinstance(a, ir.Expr):
+                self.e(a)
+
+    def s_Breakpoint(self, s: ir.Breakpoint) -> None:
+        pass
+
+    # -------------------------------------------------------------------------- expressions
+    def e(self, x: ir.Expr) -> Uni:
+        x.uni = getattr(self, "e_" + type(x).__name__)(x)
+        if self.k.warps == 1 and x.uni.level == WARP:
+            x.uni = Uni(BLOCK, x.uni.deps)
+        return x.uni
+
+    def e_Const(self, x: ir.Const) -> Uni:
+        x.nonneg = not isinstance(x.value, float) and x.value >= 0
+        return SAME
+
+    def e_Var(self, x: ir.Var) -> Uni:
+        x.nonneg = x.sym.nonneg
+        known = isinstance(x.type, Scalar) or x.sym.storage == "ref"
+        return x.sym.uni if known else SAME
+
+    def e_Special(self, x: ir.Special) -> Uni:
+        x.nonneg = True
+        tx, ty, tz = self.k.threads
+        name, _, axis = x.name.partition(".")
+        if name == "blockIdx":
+            return Uni(BLOCK, AXIS[axis])
+        if name == "laneid":
+            return Uni(LANE)
+        if name == "warpid":
+            return Uni(WARP)
+        if name == "threadIdx":
+            size, below = {"x": (tx, 1), "y": (ty, tx), "z": (tz, tx * ty)}[axis]
+            return SAME if size == 1 else Uni(WARP) if below % 32 == 0 else Uni(LANE)
+        return SAME
+
+    def e_Unary(self, x: ir.Unary) -> Uni:
+        u = self.e(x.a)
+        x.nonneg = x.op == "not"
+        self.tile_value(x)
+        return u
+
+    def e_Binary(self, x: ir.Binary) -> Uni:
+        u = self.e(x.a) | self.e(x.b)
+        both = x.a.nonneg and x.b.nonneg
+        x.nonneg = (
+            both
+            and x.op in ("+", "*", "//", "%", "&", "|", "^", ">>", "<<")
+            or (x.op == "%" and x.b.nonneg)
+            or (x.op == "&" and (x.a.nonneg or x.b.nonneg))
+            or x.type == T.U32
+        )
+        self.tile_value(x, x.a, x.b)
+        return u
+
+    def e_Fma(self, x: ir.Fma) -> Uni:
+        u = self.e(x.a) | self.e(x.b) | self.e(x.c)
+        self.tile_value(x, x.a, x.b, x.c)
+        return u
+
+    def tile_value(self, x: ir.Expr, *operands: ir.Expr) -> None:
+        if isinstance(x.type, (RT, RV)):
+            self.warp_only(x, "register tiles are worked on by whole warps")
+            for a in operands:
+                if isinstance(a.type, Scalar):
+                    self.operand(a, WARP, "a number combined with a tile")
+
+    def e_Compare(self, x: ir.Compare) -> Uni:
+        x.nonneg = True
+        return self.e(x.a) | self.e(x.b)
+
+    def e_Logic(self, x: ir.Logic) -> Uni:
+        u = self.e(x.a)
+        self.ctx.append(u)
+        u = u | self.e(x.b)
+        self.ctx.pop()
+        x.nonneg = True
+        return u
+
+    def e_Select(self, x: ir.Select) -> Uni:
+        u = self.e(x.cond)
+        self.ctx.append(u)
+        u = u | self.e(x.a) | self.e(x.b)
+        self.ctx.pop()
+        x.nonneg = x.a.nonneg and x.b.nonneg
+        return u
+
+    def e_Index(self, x: ir.Index) -> Uni:
+        u = self.e(x.base)
+        for i in x.idx:
+            u = u | self.e(i)
+        if isinstance(x.base.type, Shared):
+            for i in x.idx:
+                self.operand(i, WARP, "the number that selects a shared tile")
+            return u
+        if isinstance(x.base.type, (Regs, Vec)):
+            return Uni(LANE, EVERY)
+        self.mark(x.base, "read")
+        x.nonneg = x.base.type.dtype.kind == "u"
+        return u | Uni(BLOCK, DATA)
+
+    def e_VecIndex(self, x: ir.VecIndex) -> Uni:
+        u = self.e(x.base)
+        for i in x.idx:
+            u = u | self.e(i)
+        self.mark(x.base, "read")
+        return u | Uni(LANE, DATA)
+
+    def e_TileReg(self, x: ir.TileReg) -> Uni:
+        self.e(x.tile)
+        return Uni(LANE, EVERY)
+
+    def e_Dim(self, x: ir.Dim) -> Uni:
+        self.e(x.base)
+        x.nonneg = True
+        return SAME
+
+    def e_Cast(self, x: ir.Cast) -> Uni:
+        u = self.e(x.a)
+        x.nonneg = x.a.nonneg and x.a.type != T.F32 or x.type == T.U32
+        return u
+
+    def e_Subtile(self, x: ir.Subtile) -> Uni:
+        for i in (x.i, x.j):
+            self.e(i)
+            self.operand(i, WARP, "the place of a subtile")
+        return self.e(x.base) | x.i.uni | x.j.uni
+
+    def e_CoordExpr(self, x: ir.CoordExpr) -> Uni:
+        u = SAME
+        for i in x.items:
+            u = u | self.e(i)
+        return u
+
+    def e_TupleExpr(self, x: ir.TupleExpr) -> Uni:
+        for i in x.items:
+            self.e(i)
+        return Uni(LANE, EVERY)
+
+    def e_Call(self, x: ir.Call) -> Uni:
+        u = self.op(x, x.op, x.args)
+        name = x.op.name
+        tiles = any(isinstance(a, ir.Expr) and isinstance(a.type, (RT, RV)) for a in x.args)
+        x.nonneg = (
+            x.type == T.U32
+            or name in ("abs", "max", "min", "cdiv")
+            and all(a.nonneg for a in x.args if isinstance(a, ir.Expr))
+        )
+        if x.op.effect == "atomic":
+            return Uni(LANE, EVERY)
+        if tiles:
+            return Uni(WARP, EVERY) if isinstance(x.type, Scalar) else SAME
+        if name in ("warp.shfl_up", "warp.shfl_down", "warp.shfl_xor"):
+            return u | Uni(LANE)
+        if name == "warp.shfl":
+            return Uni(
+                max(WARP, x.args[1].uni.level) if x.args[0].uni.level == LANE else u.level, u.deps
+            )
+        if name in ("warp.any", "warp.all", "warp.ballot", "warp.uniform"):
+            return Uni(min(WARP, u.level) if u.level < LANE else WARP, u.deps)
+        return u if x.op.intrinsic is None else u | Uni(LANE, EVERY)
+
+    def e_CallDevice(self, x: ir.CallDevice) -> Uni:
+        here = self.here()
+        old = self.entry[x.fn]
+        if old | here != old:
+            self.entry[x.fn], self.changed = old | here, True
+        for p, a in zip(x.fn.params, x.args):
+            self.grow(p, self.e(a), a.nonneg)
+            for flag in ("read", "written"):
+                if getattr(p, flag):
+                    self.mark(a, flag)
+        return self.returned[x.fn]
+
+    # ------------------------------------------------------------------------------- rules
+    def op(self, at: Any, op: Any, args: list[Any]) -> Uni:
+        u = SAME
+        tiles = False
+        for p, a in zip(op.params, args):
+            if not isinstance(a, ir.Expr):
+                continue
+            u = u | self.e(a)
+            tiles |= isinstance(a.type, (RT, RV))
+            if isinstance(a.type, GL):
+                self.mark(a, "written" if p.role == "dst" else "read")
+            if p.role == "ref":
+                assert isinstance(a, ir.Index)
+                self.mark(a.base, "read")
+                if op.effect == "atomic":
+                    self.mark(a.base, "written")
+        if op.name == "block.sync":
+            return u
+        if op.scope == "block":
+            self.level(
+                at, BLOCK, "TK301", f"{op.name} is done by all threads of the block together"
+            )
+        elif op.scope == "warp" or tiles:
+            self.level(at, WARP, "TK300", f"{op.name} is done by the 32 lanes of a warp together")
+        for p, a in zip(op.params, args):
+            if isinstance(a, ir.Expr) and (
+                p.role == "coord"
+                or tiles
+                and p.role in ("value", "index", "src")
+                and isinstance(a.type, Scalar)
+            ):
+                self.operand(a, BLOCK if op.scope == "block" else WARP, f"'{p.name}' of {op.name}")
+            if isinstance(a, ir.Expr) and op.scope == "block" and isinstance(a.type, (ST, SV)):
+                self.operand(a, BLOCK, f"the tile of {op.name}")
+            if isinstance(a, ir.Expr) and p.name in ("delta", "mask") and op.effect == "shuffle":
+                self.operand(a, WARP, f"'{p.name}' of {op.name}")
+        return u
+
+    def mark(self, base: ir.Expr, flag: str) -> None:
+        """Notes that the array behind `base` is read or written, through references and parameters."""
+        while isinstance(base, (ir.Index, ir.Subtile)):
+            base = base.base
+        if (
+            isinstance(base, ir.Var)
+            and isinstance(base.type, (GL, ST, SV, SArr, Shared))
+            and not getattr(base.sym, flag)
+        ):
+            setattr(base.sym, flag, True)
+            self.changed = True
+
+    def warp_only(self, at: Any, why: str) -> None:
+        self.level(at, WARP, "TK300", why)
+
+    def level(self, at: Any, most: int, code: str, why: str) -> None:
+        if (
+            self.check
+            and self.here().level > most
+            and not (self.k.warps == 1 and self.here().level == WARP)
+        ):
+            raise SourceError(
+                code,
+                f"{why}, but this code is reached by {'some lanes' if self.here().level == LANE else 'some warps'} only",
+                at.loc,
+                "move it out of the if or loop whose condition is " + LEVEL[self.here().level],
+            )
+
+    def operand(self, a: ir.Expr, most: int, what: str) -> None:
+        if self.check and a.uni.level > most:
+            raise SourceError(
+                "TK302",
+                f"{what} must be {LEVEL[most]}, but it is {LEVEL[a.uni.level]}",
+                a.loc,
+                "warp.uniform(x) asserts that all lanes agree"
+                if a.uni.level == LANE and most == WARP
+                else "",
+            )

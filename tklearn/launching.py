@@ -1,0 +1,248 @@
+"""One launch: the arguments checked, the machine chosen, the report returned.
+
+Above both machines: knows arrays and kernels, and calls sim or cuda only when a launch needs them.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tklearn import tensor
+from tklearn.lang import ir
+from tklearn.lang import types as T
+from tklearn.lang.errors import LaunchError, Loc
+from tklearn.lang.types import GL, ConstType, Scalar
+from tklearn.report import Report
+from tklearn.tensor import Array
+
+if TYPE_CHECKING:
+    from tklearn.kernel import Kernel
+
+RANGES = {"i32": (-(1 << 31), 1 << 31), "u32": (0, 1 << 32), "i64": (-(1 << 63), 1 << 63)}
+
+
+def launch(
+    k: Kernel, grid: tuple[int, int, int], machine: str | None, args: tuple, kwargs: dict[str, Any]
+) -> Report:
+    """Checks the arguments and runs `k` on the machine where its arrays live."""
+    from tklearn.kernel import SIM_OPTIONS
+
+    options: dict[str, Any] = {}
+    if machine == "simulator":
+        options = {n: kwargs.pop(n) for n in SIM_OPTIONS if n in kwargs and n not in k.params}
+    values, consts = k.bind(args, kwargs)
+    types, arrays = typed(k, values)
+    where = place(k, arrays, machine)
+    spec = k.specialise(types, consts)
+    check_outputs(k, spec, arrays)
+    if where == "cpu":
+        return simulate(
+            k, spec, grid, [a.numpy() if isinstance(a, Array) else a for a in arrays], options
+        )
+    from tklearn.cuda.launch import run
+
+    return run(spec, grid, arrays, where)
+
+
+def typed(k: Kernel, values: list[Any]) -> tuple[dict[str, T.Type], list[Any]]:
+    """The argument types, and the arguments as Array or Python numbers. Errors TK400-TK402, TK406."""
+    types: dict[str, T.Type] = {}
+    out: list[Any] = []
+    runtime = [(n, t) for n, t in k.params.items() if not isinstance(t, ConstType)]
+    for (name, t), v in zip(runtime, values, strict=True):
+        if isinstance(t, GL):
+            a = array_argument(k, name, t, v)
+            types[name] = GL(t.dtype, len(a.shape))
+            out.append(a)
+        else:
+            assert isinstance(t, Scalar)
+            types[name] = t
+            out.append(number_argument(k, name, t, v))
+    return types, out
+
+
+def _loc(k: Kernel) -> Loc:
+    return Loc(k.fn.__code__.co_filename, k.fn.__code__.co_firstlineno)
+
+
+def array_argument(k: Kernel, name: str, t: GL, v: Any) -> Array:
+    a = tensor.describe(v)
+    want = f"'{name}' of {k.__name__}"
+    if a is None:
+        raise LaunchError(
+            "TK400",
+            f"{want} must be an array of {t.dtype.name}, not {type(v).__name__}",
+            hint="pass a NumPy, CuPy or torch array",
+        )
+    if a.dtype != t.dtype:
+        fix = {
+            "numpy": f"x.astype({_numpy_name(t.dtype)})",
+            "cupy": f"x.astype({_numpy_name(t.dtype)})",
+            "torch": f"x.to(torch.{_torch_name(t.dtype)})",
+        }
+        raise LaunchError(
+            "TK401",
+            f"{want} must be {t.dtype.name}, but it is {a.dtype_name}",
+            hint=f"convert with {fix[a.library]}",
+        )
+    if not 1 <= len(a.shape) <= 4:
+        raise LaunchError(
+            "TK402", f"{want} has {len(a.shape)} dimensions", hint="arrays have 1 to 4; use reshape"
+        )
+    if a.size and (a.strides[-1] != 1 and a.shape[-1] > 1 or any(s < 0 for s in a.strides)):
+        raise LaunchError(
+            "TK402",
+            f"{want} has strides {a.strides} (in elements)",
+            hint="the last axis must be contiguous and no stride negative: "
+            + (
+                "np.ascontiguousarray(x)"
+                if a.library == "numpy"
+                else "x.contiguous()"
+                if a.library == "torch"
+                else "cupy.ascontiguousarray(x)"
+            ),
+        )
+    if any(n >= 1 << 31 for n in a.shape):
+        raise LaunchError("TK402", f"{want} has shape {a.shape}", hint="each axis is below 2**31")
+    if a.requires_grad and _grad_enabled():
+        raise LaunchError(
+            "TK406",
+            f"{want} requires grad, and a kernel has no gradient of its own",
+            hint="pass x.detach(), work under torch.no_grad(), or make an operator with tk.torch_op",
+        )
+    return a
+
+
+def _grad_enabled() -> bool:
+    import torch
+
+    return torch.is_grad_enabled()
+
+
+def _numpy_name(d: T.DType) -> str:
+    return {
+        "bf16": "ml_dtypes.bfloat16",
+        "e4m3": "ml_dtypes.float8_e4m3fn",
+        "e5m2": "ml_dtypes.float8_e5m2",
+    }.get(d.name, f"np.{tensor.NUMPY_DTYPES[d.name]}")
+
+
+def _torch_name(d: T.DType) -> str:
+    return next((n for n, k in tensor._TORCH_NAMES.items() if k == d.name), d.name)
+
+
+def number_argument(k: Kernel, name: str, t: Scalar, v: Any) -> Any:
+    d = t.dtype
+    v = v.item() if hasattr(v, "item") and getattr(v, "shape", None) == () else v
+    if not isinstance(v, numbers.Real):
+        raise LaunchError(
+            "TK400", f"'{name}' of {k.__name__} must be a number ({d.name}), not {type(v).__name__}"
+        )
+    if d.kind == "f":
+        return float(v)
+    if d.kind == "b":
+        return bool(v)
+    if not isinstance(v, numbers.Integral):
+        raise LaunchError(
+            "TK400", f"'{name}' of {k.__name__} must be a whole number ({d.name}), not {v!r}"
+        )
+    lo, hi = RANGES[d.name]
+    if not lo <= v < hi:
+        raise LaunchError("TK400", f"'{name}' of {k.__name__} is {v}, which does not fit {d.name}")
+    return int(v)
+
+
+def place(k: Kernel, arrays: list[Any], machine: str | None) -> str:
+    """The device all arrays live on. Errors TK405, TK420."""
+    devices: dict[str, str] = {}
+    names = [n for n, t in k.params.items() if not isinstance(t, ConstType)]
+    for n, a in zip(names, arrays, strict=True):
+        if isinstance(a, Array):
+            devices.setdefault(a.device, n)
+    if len(devices) > 1:
+        parts = ", ".join(f"'{n}' on {d}" for d, n in devices.items())
+        raise LaunchError(
+            "TK405",
+            f"the arrays of {k.__name__} live on different devices: {parts}",
+            hint="move them to one device",
+        )
+    where = next(iter(devices), "cpu")
+    if where != "cpu" and not where.startswith("cuda"):
+        raise LaunchError(
+            "TK405",
+            f"arrays on {where} cannot be used",
+            hint="move them to the CPU or to a CUDA GPU",
+        )
+    if machine == "simulator" and where != "cpu":
+        raise LaunchError(
+            "TK405",
+            f"the simulator works on arrays in host memory, not on {where}",
+            hint="pass x.cpu() or cupy.asnumpy(x)",
+        )
+    if machine == "cuda" and where == "cpu":
+        raise LaunchError(
+            "TK420",
+            f"{k.__name__}.gpu needs arrays on a GPU; these are in host memory",
+            hint="pass cupy.asarray(x) or x.cuda(); tk.doctor() says what this machine has",
+        )
+    return where
+
+
+def check_outputs(k: Kernel, spec: ir.Kernel, arrays: list[Any]) -> None:
+    """Errors TK403 (overlap) and TK404 (read-only)."""
+    for i, (s, a) in enumerate(zip(spec.params, arrays, strict=True)):
+        if not isinstance(a, Array) or not s.written:
+            continue
+        if not a.writable:
+            raise LaunchError(
+                "TK404",
+                f"'{s.name}' is an output of {k.__name__}, but the array is read-only",
+                s.loc,
+                "pass a copy: x.copy()",
+            )
+        if tensor.overlaps_itself(a):
+            raise LaunchError(
+                "TK403",
+                f"'{s.name}' is an output, but several of its indices name one element (strides {a.strides})",
+                s.loc,
+                "pass a copy: x.copy()",
+            )
+        for j, (r, b) in enumerate(zip(spec.params, arrays, strict=True)):
+            if i != j and isinstance(b, Array) and tensor.overlap(a, b):
+                raise LaunchError(
+                    "TK403",
+                    f"'{s.name}' is an output of {k.__name__} and overlaps '{r.name}'",
+                    s.loc,
+                    "pass a copy of one of them",
+                )
+
+
+def simulate(
+    k: Kernel, spec: ir.Kernel, grid: tuple[int, int, int], args: list[Any], options: dict[str, Any]
+) -> Report:
+    from tklearn.sim import simulate as run
+
+    device = options.pop("device", "H200")
+    if 0 in grid:
+        return Report(spec.name, "simulator", device, grid, spec.threads, spec.file, spec.loc.line)
+    r = run(spec, grid, args, **options)
+    stats = {n: getattr(r, n) for n in ("batches", "resumes", "calls") if hasattr(r, n)}
+    return Report(
+        spec.name,
+        "simulator",
+        device,
+        grid,
+        spec.threads,
+        spec.file,
+        spec.loc.line,
+        r.lines,
+        r.clipped,
+        wall=r.seconds,
+        stats=stats,
+    )
+
+
+__all__ = ["launch", "np", "typed"]

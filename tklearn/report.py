@@ -1,0 +1,176 @@
+"""What a run tells: counters by source line and in total, times, compiler facts, a listing.
+
+Both machines return this one type. It knows numbers and source lines, and neither machine. A GPU run's
+report is lazy: nothing is timed or synchronised until `seconds` is read.
+"""
+
+from __future__ import annotations
+
+import html
+import linecache
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+# Short key -> (the profiler's metric, what one unit is). FACTS.md 1 and 2 give the rules.
+METRICS: dict[str, tuple[str, str]] = {
+    "global_ld_requests": ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "warp instructions"),
+    "global_ld_sectors": ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "32-byte sectors"),
+    "global_ld_ideal": ("", "32-byte sectors, if every byte moved were used"),
+    "global_st_requests": ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum", "warp instructions"),
+    "global_st_sectors": ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", "32-byte sectors"),
+    "global_st_ideal": ("", "32-byte sectors, if every byte moved were used"),
+    "shared_ld_wavefronts": (
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+        "passes over the 32 banks",
+    ),
+    "shared_ld_ideal": ("", "passes without bank conflicts"),
+    "shared_ld_conflicts": (
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+        "extra passes",
+    ),
+    "shared_st_wavefronts": (
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+        "passes over the 32 banks",
+    ),
+    "shared_st_ideal": ("", "passes without bank conflicts"),
+    "shared_st_conflicts": (
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+        "extra passes",
+    ),
+    "shared_atomic_wavefronts": ("", "passes of shared atomics"),
+    "tensor_instructions": (
+        "sm__inst_executed_pipe_tensor_op_hmma.sum",
+        "mma.sync warp instructions",
+    ),
+    "tensor_flops": ("sm__ops_path_tensor_op_hmma_src_bf16_dst_fp32.sum", "2*M*N*K"),
+    "cp_async_bytes": ("", "bytes"),
+    "cp_async_sectors": ("", "32-byte sectors"),
+    "barriers": ("", "warp arrivals at block.sync"),
+    "atomics": ("", "lane operations"),
+}
+
+
+@dataclass
+class Report:
+    """One run of a kernel.
+
+    Attributes:
+        kernel, machine ("simulator" or "cuda"), device, grid, threads: what ran where.
+        file, first_line: where the kernel's source stands.
+        lines: source line -> metric key (METRICS) -> count; empty for a GPU run.
+        clipped: source line -> elements past the end of an array that a tile access skipped.
+        compiled: facts from ptxas (registers, spills, shared bytes) on the GPU.
+        wall: seconds the simulation took on this computer (not a GPU time).
+    """
+
+    kernel: str
+    machine: str
+    device: str
+    grid: tuple[int, int, int]
+    threads: tuple[int, int, int]
+    file: str = ""
+    first_line: int = 0
+    lines: dict[int, dict[str, int]] = field(default_factory=dict)
+    clipped: dict[int, int] = field(default_factory=dict)
+    compiled: Any = None
+    wall: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    stats: dict[str, int] = field(default_factory=dict)
+    timer: Callable[[], float] | None = field(default=None, repr=False)
+    _seconds: float | None = field(default=None, repr=False)
+
+    @property
+    def seconds(self) -> float | None:
+        """Measured GPU time of one launch (median), or None on the simulator. Reading it measures."""
+        if self._seconds is None and self.timer is not None:
+            self._seconds = self.timer()
+        return self._seconds
+
+    @property
+    def total(self) -> dict[str, int]:
+        """Each counter summed over all lines; a counter that never moved is 0."""
+        out = dict.fromkeys(METRICS, 0)
+        for counts in self.lines.values():
+            for k, v in counts.items():
+                out[k] = out.get(k, 0) + v
+        return out
+
+    def __getitem__(self, key: str) -> int:
+        return self.total[key]
+
+    def columns(self) -> list[str]:
+        """The counters that moved, in the order of METRICS."""
+        total = self.total
+        return [k for k in METRICS if total.get(k)]
+
+    def listing(self) -> str:
+        """The kernel's source with its counters beside each line."""
+        cols = [c for c in self.columns() if not c.endswith("_ideal")]
+        rows = self._rows(cols)
+        heads = [_head(c) for c in cols]
+        widths = [max(len(h), *(len(r[2][i]) for r in rows), 1) for i, h in enumerate(heads)]
+        numbers = "  ".join(h.rjust(w) for h, w in zip(heads, widths, strict=True))
+        out = [f"{numbers}  line"] if cols else []
+        for line, text, cells in rows:
+            left = "  ".join(c.rjust(w) for c, w in zip(cells, widths, strict=True))
+            out.append(f"{left}  {line:4d}  {text}" if cols else f"{line:4d}  {text}")
+        return "\n".join(out)
+
+    def _rows(self, cols: list[str]) -> list[tuple[int, str, list[str]]]:
+        if not self.file:
+            return []
+        last = max([self.first_line, *self.lines], default=self.first_line)
+        rows = []
+        for n in range(self.first_line, last + 1):
+            counts = self.lines.get(n, {})
+            cells = [f"{counts[c]:,}" if counts.get(c) else "" for c in cols]
+            rows.append((n, linecache.getline(self.file, n).rstrip("\n"), cells))
+        return rows
+
+    def summary(self) -> str:
+        """One paragraph: what ran, and the counters that moved."""
+        head = f"{self.kernel} on the {self.machine} ({self.device}), grid {self.grid}, block {self.threads}"
+        parts = [head]
+        total = self.total
+        for side in ("global_ld", "global_st"):
+            if total[f"{side}_sectors"]:
+                parts.append(_against(total, f"{side}_sectors", f"{side}_ideal"))
+        for side in ("shared_ld", "shared_st"):
+            if total[f"{side}_wavefronts"]:
+                parts.append(_against(total, f"{side}_wavefronts", f"{side}_ideal"))
+        for key in ("tensor_instructions", "cp_async_bytes", "barriers", "atomics"):
+            if total[key]:
+                parts.append(f"  {key.replace('_', ' ')}: {total[key]:,}")
+        if self.compiled is not None:
+            parts.append(f"  {self.compiled}")
+        if self.clipped:
+            n = sum(self.clipped.values())
+            parts.append(
+                f"  clipped: {n:,} elements past the end of an array (read as 0, not stored)"
+            )
+        parts += [f"  note: {n}" for n in self.notes]
+        return "\n".join(parts)
+
+    __str__ = summary
+
+    def _repr_html_(self) -> str:
+        cols = [c for c in self.columns() if not c.endswith("_ideal")]
+        head = "".join(f"<th style='text-align:right'>{html.escape(_head(c))}</th>" for c in cols)
+        body = []
+        for n, text, cells in self._rows(cols):
+            tds = "".join(f"<td style='text-align:right'>{c}</td>" for c in cells)
+            code = f"<td style='text-align:left'><code style='white-space:pre'>{html.escape(text)}</code></td>"
+            body.append(f"<tr>{tds}<td style='text-align:right;opacity:.6'>{n}</td>{code}</tr>")
+        table = f"<table><tr>{head}<th></th><th style='text-align:left'>source</th></tr>{''.join(body)}</table>"
+        return f"<pre>{html.escape(self.summary())}</pre>" + (table if cols else "")
+
+
+def _head(key: str) -> str:
+    return key.replace("global_", "").replace("shared_", "sh.").replace("_", " ")
+
+
+def _against(total: dict[str, int], key: str, ideal: str) -> str:
+    got, best = total[key], total[ideal]
+    side = key.replace("_", " ")
+    return f"  {side}: {got:,} (ideal {best:,}" + (f", {got / best:.2f}x)" if best else ")")
