@@ -1,0 +1,30 @@
+// tk.cuh: the whole header library of tklearn, level by level.
+//
+// This file knows: the order of the layers; each includes only those above it.
+//
+//     types        number formats, pairs, coordinates
+//     lanes        thread indices, shuffles, atomics, per-lane registers
+//     math         functions of one float
+//     registers    register tiles and vectors: who holds what
+//     maps         arithmetic on them         reductions   sums and maxima, and their order
+//     shared       shared tiles: where the bytes are          global   arrays in global memory
+//     memory       registers <-> memory       copy         global <-> shared, cp.async
+//     mma          tensor cores, layout changes
+//
+// Kernels are written inside namespace tk, so that these names are found before CUDA's own.
+// Options, defined before the include: TK_THREADS n (the block size, lets block copies unroll),
+// TK_BLOCK_1D (blocks extend along x only), TK_FP8 (e4m3, e5m2), TK_COUNTING (element accesses
+// volatile). Compile with -std=c++17 -fmad=false.
+#pragma once
+
+#include "types.cuh"
+#include "lanes.cuh"
+#include "math.cuh"
+#include "registers.cuh"
+#include "maps.cuh"
+#include "reductions.cuh"
+#include "shared.cuh"
+#include "global.cuh"
+#include "memory.cuh"
+#include "copy.cuh"
+#include "mma.cuh"
