@@ -71,8 +71,9 @@ class Names:
 
     def fresh(self, stem: str) -> str:
         """A name for something that the learner did not name."""
-        n = 0
-        while f"{stem}{n}" in self._used or f"{stem}{n}" in RESERVED:
+        name, n = stem, 1
+        while name in self._used or name in RESERVED:
             n += 1
-        self._used.add(f"{stem}{n}")
-        return f"{stem}{n}"
+            name = f"{stem}{n}"
+        self._used.add(name)
+        return name

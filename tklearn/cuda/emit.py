@@ -87,7 +87,6 @@ class _File:
         self.entry = self._globals(kernel.name)
         self._functions: dict[ir.Function, str] = {}
         self._signatures: set[tuple[str, ...]] = set()
-        self._intrinsics: dict[tuple[Any, ...], str] = {}
         self._ordered: list[ir.Function] = []
         self._order(kernel.body)
         for f in kernel.functions:
@@ -114,34 +113,11 @@ class _File:
     def function_name(self, f: ir.Function) -> str:
         return self._functions[f]
 
-    def intrinsic_name(self, op: Any, args: list[Any], result: T.Type | None) -> str:
-        """The function that holds the learner's CUDA; printed before its first use."""
-        text, name = op.intrinsic[0], legal(op.cpp)
-        params = []
-        for p, a in zip(op.params, args, strict=False):
-            if isinstance(a, ir.Expr):
-                params.append(f"{_parameter_type(a.type, p.role in ('dst', 'acc', 'ref'))} {p.name}")
-            elif a is not None:
-                params.append(f"{'bool' if isinstance(a, bool) else 'float' if isinstance(a, float) else 'int'} {p.name}")
-        ret = type_text(result) if result else "void"
-        whole = "__device__" in text
-        key = (name, text) if whole else (name, text, ret, *params)
-        if key not in self._intrinsics:
-            body = text.strip()
-            if not whole:
-                if ";" not in body:
-                    body = f"return {body};" if result else f"{body};"
-                body = f"__device__ __forceinline__ {ret} {name}({', '.join(params)}) {{\n{body}\n}}"
-            self._intrinsics[key] = body
-        return name
-
     # ------------------------------------------------------------------------------ the whole file
     def source(self) -> Source:
         bodies = [_Body(self, f).lines() for f in self._ordered]
         main = _Body(self, self.kernel).lines()
         self.out = [(None, t) for t in self._head()]
-        for body in self._intrinsics.values():
-            self.out += [(None, t) for t in (*body.splitlines(), "")]
         for lines in bodies:
             self.out += [*lines, (None, "")]
         self.out += [*main, (None, ""), (None, "}  // namespace tk")]
@@ -212,7 +188,7 @@ class _Body:
         declared = [n.sym.name for n in ir.walk(f.body) if isinstance(n, ir.Decl)]
         loops = [n.var.name for n in ir.walk(f.body) if isinstance(n, ir.For)]
         self.names.reserve([*(p.name for p in f.params), *declared, *loops])
-        self.ex = Expressions(self.name, file.function_name, file.intrinsic_name)
+        self.ex = Expressions(self.name, file.function_name)
         self._noted = 0
 
     def name(self, s: ir.Sym) -> str:
@@ -308,7 +284,7 @@ class _Body:
         self.line(s.loc, self._store(t, self.ex(both)) + ";")
 
     def _swap(self, s: ir.Swap) -> None:
-        fresh = [self.names.fresh("t") for _ in s.values]
+        fresh = [self.names.fresh("tmp") for _ in s.values]
         read = " ".join(f"{type_text(v.type)} {n} = {self.ex(v)};" for n, v in zip(fresh, s.values, strict=True))
         write = " ".join(f"{self._store(t, n)};" for n, t in zip(fresh, s.targets, strict=True))
         self.line(s.loc, f"{{ {read} {write} }}")

@@ -7,7 +7,9 @@ know statements; emit.py prints those.
 from __future__ import annotations
 
 import math
+import re
 import struct
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,6 +22,11 @@ PREC = {
     "*": MUL, "/": MUL, "%": MUL, "//": MUL, "+": ADD, "-": ADD, "<<": SHIFT, ">>": SHIFT,
     "<": REL, "<=": REL, ">": REL, ">=": REL, "==": EQ, "!=": EQ,
     "&": BAND, "^": XOR, "|": BOR, "and": AND, "or": OR,
+}  # fmt: skip
+# Legal without parentheses, but compilers warn: && inside ||, a sum shifted, bit operators mixed.
+CLARIFY = {
+    "or": {"and"}, "<<": {"+", "-"}, ">>": {"+", "-"},
+    "&": {"+", "-", "<<", ">>"}, "^": {"+", "-", "&", "<<", ">>"}, "|": {"+", "-", "&", "^", "<<", ">>"},
 }  # fmt: skip
 NARROW = (T.bf16, T.f16, T.e4m3, T.e5m2)
 # Compile-time arguments that the headers take as template arguments, not in parentheses.
@@ -99,9 +106,8 @@ class Expressions:
         self,
         name: Callable[[ir.Sym], str],
         function: Callable[[ir.Function], str],
-        intrinsic: Callable[[Any, list[Any], T.Type | None], str],
     ) -> None:
-        self._name, self._function, self._intrinsic = name, function, intrinsic
+        self._name, self._function = name, function
 
     def __call__(self, e: ir.Expr, at_least: int = 0) -> str:
         """The text of a value, in parentheses if it binds less tightly than `at_least`."""
@@ -154,14 +160,19 @@ class Expressions:
         return self._infix("/" if e.op == "//" else e.op, PREC[e.op], e.a, e.b)
 
     def _infix(self, op: str, prec: int, a: ir.Expr, b: ir.Expr) -> Text:
-        return f"{self(a, prec)} {op} {self(b, prec + 1)}", prec
+        return f"{self._operand(a, op, prec)} {op} {self._operand(b, op, prec + 1)}", prec
+
+    def _operand(self, e: ir.Expr, inside: str, at_least: int) -> str:
+        mixed = isinstance(e, (ir.Binary, ir.Logic)) and e.op in CLARIFY.get(inside, ())
+        return self(e, PRIMARY if mixed else at_least)
 
     def _compare(self, e: ir.Compare) -> Text:
         return self._infix(e.op, PREC[e.op], e.a, e.b)
 
     def _logic(self, e: ir.Logic) -> Text:
         prec = PREC[e.op]  # && and || give the same value grouped either way
-        return f"{self(e.a, prec)} {'&&' if e.op == 'and' else '||'} {self(e.b, prec)}", prec
+        a, b = (self._operand(x, e.op, prec) for x in (e.a, e.b))
+        return f"{a} {'&&' if e.op == 'and' else '||'} {b}", prec
 
     def _select(self, e: ir.Select) -> Text:
         return f"{self(e.cond, OR)} ? {self(e.a, COND)} : {self(e.b, COND)}", COND
@@ -196,11 +207,15 @@ class Expressions:
         return f"{base}[{self._subscript(e.idx)}]", PRIMARY
 
     def _vecindex(self, e: ir.VecIndex) -> Text:
-        return f"vec_load<{e.n}>({self(e.base)}, {self._subscript(e.idx)})", PRIMARY
+        return f"vec_load<{e.n}>({self(e.base)}, {self._vec_subscript(e.idx)})", PRIMARY
+
+    def _vec_subscript(self, idx: list[ir.Expr]) -> str:
+        text = self._subscript(idx)  # threadIdx.x is an object: a coord takes it in braces only
+        return f"{{{text}}}" if len(idx) == 1 and isinstance(idx[0], ir.Special) else text
 
     def vec_store(self, e: ir.VecIndex, value: str) -> str:
         """A store of n neighbours."""
-        return f"vec_store<{e.n}>({self(e.base)}, {self._subscript(e.idx)}, {value})"
+        return f"vec_store<{e.n}>({self(e.base)}, {self._vec_subscript(e.idx)}, {value})"
 
     def _tilereg(self, e: ir.TileReg) -> Text:
         return f"{self(e.tile, PRIMARY)}.reg({e.i})", PRIMARY
@@ -221,10 +236,14 @@ class Expressions:
 
     # ------------------------------------------------------------------------------------ calls
     def _call(self, e: ir.Call) -> Text:
-        return self.operation(e.op, e.args, e.type), PRIMARY
+        text = self.operation(e.op, e.args)
+        whole = not e.op.intrinsic or re.fullmatch(r"[\w:]+\([^()]*\)", text)
+        return text, PRIMARY if whole else 0
 
-    def operation(self, op: Any, args: list[Any], result: T.Type | None = None) -> str:
+    def operation(self, op: Any, args: list[Any]) -> str:
         """A row of the op table: its C++ spelling with all arguments written."""
+        if op.intrinsic:
+            return self._pasted(op, args)
         template, plain = "", []
         for param, a in zip(op.params, args, strict=False):
             if a is None:
@@ -237,10 +256,25 @@ class Expressions:
                 template = f"<{text}>"
             else:
                 plain.append(text)
-        name = self._intrinsic(op, args, result) if op.intrinsic else op.cpp
-        return f"{name}{template}({', '.join(plain)})"
+        return f"{op.cpp}{template}({', '.join(plain)})"
+
+    def _pasted(self, op: Any, args: list[Any]) -> str:
+        """The learner's own CUDA, with the arguments in place of {their names}."""
+        given = dict(zip((p.name for p in op.params), args, strict=True))
+        text = textwrap.dedent(op.intrinsic[0]).strip().removesuffix(";")
+
+        def argument(m: re.Match[str]) -> str:
+            a = given[m[1]]
+            alone = text[: m.start()].rstrip()[-1:] in ("(", ",", "") and text[m.end() :].lstrip()[:1] in (")", ",", "")
+            if isinstance(a, ir.Expr) and not isinstance(a, ir.Special) and not alone:
+                return self(a, PRIMARY)
+            return self._argument("src", a)
+
+        return re.sub(r"\{(" + "|".join(map(re.escape, given)) + r")\}", argument, text) if given else text
 
     def _argument(self, role: str, a: Any) -> str:
+        if isinstance(a, ir.Special) and "." in a.name and role != "coord":
+            return f"int({self(a)})"  # threadIdx.x is an object: templates would take its own type
         if isinstance(a, ir.Expr):
             is_place = role == "ref" or (role in ("dst", "acc") and not isinstance(a, ir.Subtile))
             return self.place(a) if is_place else self(a)
