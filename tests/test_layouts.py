@@ -270,18 +270,18 @@ def test_global_tiles(itemsize, layout):
 
 
 def test_global_tiles_at_the_arrays_edge():
-    (whole,) = plans.tile_global("st", 16, 32, 2, 64)
-    (cut,) = plans.tile_global("st", 16, 32, 2, 64, limit=(5, 18))
-    assert cut.width == 4
-    keep = (whole.offsets // 64 < 5) & (whole.offsets % 64 // 2 < 18)
-    np.testing.assert_array_equal(cut.offsets, np.where(keep, whole.offsets, -1))
-    (odd,) = plans.tile_global("st", 16, 32, 2, 64, limit=(16, 17))  # splits a pair: elements
-    assert odd.width == 2
-    assert len(set(odd.offsets[odd.offsets >= 0].tolist())) == 16 * 17
-    (narrow,) = plans.tile_global("ld", 16, 32, 2, 66)
-    assert narrow.width == 2
-    with pytest.raises(ValueError, match="splits a pair"):
-        plans.tile_global("ld", 16, 32, 2, 66, pairs=True)
+    """A tile that is not whole, or whose pairs are not aligned, moves element by element."""
+    col = plans.tile_global("st", 16, 32, 2, 64, layout="col")[0]
+    for layout in ("row", "col"):
+        (cut,) = plans.tile_global("st", 16, 32, 2, 64, layout, limit=(5, 18))
+        row, column = lay.rt_coords(16, 32, layout)
+        want = np.where((row < 5) & (column < 18), row * 64 + column * 2, -1)
+        np.testing.assert_array_equal(cut.offsets, want.T)
+        assert cut.width == 2
+    assert plans.tile_global("st", 16, 32, 2, 64, limit=(16, 32))[0].width == 4
+    assert plans.tile_global("st", 16, 32, 2, 66)[0].width == 2
+    assert plans.tile_global("st", 16, 32, 2, 64, aligned=False)[0].width == 2
+    assert plans.tile_global("st", 16, 32, 2, 66, "col")[0].width == col.width == 2
 
 
 @pytest.mark.parametrize("threads", [32, 128, 256])
@@ -318,6 +318,53 @@ def test_group_copies_of_windows_and_edges():
     assert rows[inside].max() == 19
     assert cols[inside].max() == 16
     assert (copy.shared_offsets >= 0).all()  # past the edge zeros are written
+
+
+def test_edges_of_stores_and_odd_paddings():
+    tile = SharedTile(16, 32, 2, 64)
+    copy = plans.group_copy(tile, 32, 66, chunk=2, limit=(3, 7), store=True)
+    for side in (copy.global_offsets, copy.shared_offsets):
+        assert (side >= 0).sum() == 21
+    np.testing.assert_array_equal(copy.global_offsets >= 0, copy.shared_offsets >= 0)
+    assert SharedTile(16, 32, 4, 0, 1).chunk == 4
+    assert plans.group_copy(SharedTile(16, 32, 4, 0, 1), 32, 128).width == 4
+    for tile, width in ((SharedTile(16, 32, 4, 0, 1), 4), (SharedTile(16, 32, 2, 0, 2), 4)):
+        for layout in ("row", "col"):
+            (load,) = plans.load_shared(tile, layout)
+            (store,) = plans.store_shared(tile, layout)
+            want = lay.st_offset(*tile)[lay.rt_coords(16, 32, layout)]
+            np.testing.assert_array_equal(received((load,), layout, tile), want)
+            np.testing.assert_array_equal(load.offsets, store.offsets)
+            assert (load.kind, load.width) == ("ld", width if layout == "row" else tile.itemsize)
+    shared_vector = plans.group_copy(SharedTile(1, 100, 4), 64, 0)
+    assert shared_vector.width == 16
+    np.testing.assert_array_equal(shared_vector.global_offsets, shared_vector.shared_offsets)
+    assert (shared_vector.global_offsets >= 0).sum() == 25
+
+
+@pytest.mark.parametrize("layout", ["row", "col"])
+@pytest.mark.parametrize("which", ["row", "col"])
+def test_tile_vectors_in_memory(which, layout):
+    held = lay.vec_coords(48, which, layout)
+    run = 1 if (which == "col") == (layout == "row") else 2
+    (load,) = plans.tile_vector("ld", 48, which, 4, layout)
+    assert load.width == 4 * run
+    np.testing.assert_array_equal(load.offsets, 4 * held[:, ::run].T)
+    (store,) = plans.tile_vector("st", 48, which, 4, layout)
+    assert sorted(store.offsets[store.offsets >= 0].tolist()) == list(range(0, 192, 4 * run))
+    lanes = np.unique(np.nonzero(store.offsets >= 0)[1]).tolist()
+    assert lanes == (list(range(0, 32, 4)) if run == 1 else [0, 1, 2, 3])  # t == 0, or g == 0
+    (cut,) = plans.tile_vector("ld", 48, which, 4, layout, limit=41)
+    assert cut.width == 4
+    np.testing.assert_array_equal(cut.offsets, np.where(held < 41, 4 * held, -1).T)
+
+
+def test_flat_vectors_at_the_arrays_edge():
+    (cut,) = plans.vector("ld", 1024, 4, limit=1000)
+    assert cut.width == 4
+    assert sorted(cut.offsets[cut.offsets >= 0].tolist()) == list(range(0, 4000, 4))
+    assert plans.vector("ld", 1024, 4, limit=5000)[0].width == 16
+    assert plans.vector("ld", 1024, 4, aligned=False)[0].width == 4
 
 
 # -------------------------------------------------------------------------------- what they cost
@@ -363,12 +410,12 @@ def test_results_are_cached_and_read_only():
         (lambda: lay.vec_coords(16, "flat"), "'col'"),
         (lambda: lay.wgmma_d(260), "N ="),
         (lambda: lay.swizzle_address(0, 16), "0, 32, 64 or 128"),
-        (lambda: plans.load_shared(SharedTile(16, 32, 2, 0, 1)), "not aligned to 16"),
-        (lambda: plans.load_shared(SharedTile(16, 32, 4, 0, 1)), "not aligned to 8"),
+        (lambda: plans.load_shared(SharedTile(16, 32, 2), at=(0, 0), shape=(8, 16)), "16x16"),
         (lambda: plans.load_shared(SharedTile(16, 32, 2), at=(0, 16), shape=(16, 32)), "inside"),
         (lambda: plans.group_copy(SharedTile(16, 32, 2), 48, 64), "multiple of 32"),
         (lambda: plans.group_copy(SharedTile(16, 32, 2), 32, 72), "in chunks of 16"),
-        (lambda: plans.group_copy(SharedTile(16, 32, 2, 0, 1), 32, 64), "not aligned to 16"),
+        (lambda: plans.group_copy(SharedTile(16, 32, 2, 0, 1), 32, 64, 16), "a chunk of"),
+        (lambda: plans.tile_vector("ld", 24, "col", 4), "multiple of 16"),
         (lambda: plans.tile_global("move", 16, 16, 2, 64), "'ld' or 'st'"),
     ],
 )

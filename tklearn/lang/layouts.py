@@ -282,6 +282,12 @@ class SharedTile(NamedTuple):
     def nbytes(self) -> int:
         return self.rows * (self.cols + self.pad) * self.itemsize
 
+    @property
+    def chunk(self) -> int:
+        """Bytes of the widest piece of a row (16 or less) that is aligned to its own size."""
+        pitch = self.swizzle or (self.cols + self.pad) * self.itemsize
+        return next((w for w in (16, 8, 4) if pitch % w == 0), self.itemsize)
+
     def offset(self, row: Any, col: Any) -> Any:
         """Byte offset of element (row, col), for numbers or for arrays that broadcast."""
         if self.swizzle == 0:

@@ -27,6 +27,8 @@ from tklearn.lang.layouts import (
     read_only,
     rv_coords,
     rv_width,
+    vec_coords,
+    vec_owner,
 )
 
 
@@ -65,20 +67,19 @@ def load_shared(
     """Accesses of a warp that loads a shared tile, or a window of it, into a register tile.
 
     at, shape: first row and column and the size of the window, in elements; default: all of it.
-    16-bit tiles: one ldmatrix.x4 for each 16x16 base tile (.trans for a col layout). Others: loads
-    of pairs (4 a base tile) in row layout, of single elements (8 a base tile) in col layout.
+    16-bit tiles: one ldmatrix.x4 for each 16x16 base tile (.trans for a col layout). Others, and
+    16-bit tiles whose padding leaves rows unaligned to 16 bytes: loads of pairs (4 a base tile) in
+    row layout, of single elements (8 a base tile) in col layout or where a pair is not aligned.
     """
-    if tile.itemsize != 2:
+    if tile.itemsize != 2 or tile.chunk < 16:
         return (_elements("ld", tile, check_layout(layout), at, shape),)
     lane = np.arange(LANES)
     if check_layout(layout) == "row":
         row, col = lane & 15, 8 * (lane >> 4)
     else:
         row, col = (lane & 7) + 8 * (lane >> 4), 8 * ((lane >> 3) & 1)
-    row0, col0 = _base_tiles(*_window(tile, at, shape))
-    off = tile.offset(row0 + row, col0 + col)
-    _aligned(off, 16, f"ldmatrix rows of {tile}")
-    return (Access("ldmatrix", 4, read_only(off)),)
+    row0, col0 = _base_tiles(*_register_window(tile, at, shape))
+    return (Access("ldmatrix", 4, read_only(tile.offset(row0 + row, col0 + col))),)
 
 
 @lru_cache(maxsize=512)
@@ -87,14 +88,20 @@ def store_shared(
 ) -> tuple[Access, ...]:
     """Accesses of a warp that stores a register tile into a shared tile, or a window of it.
 
-    Row layout: 4 stores of pairs for each base tile; col layout: 8 of single elements.
+    Row layout: 4 stores of pairs for each base tile; col layout, or padding that leaves pairs
+    unaligned: 8 of single elements.
     """
     return (_elements("st", tile, check_layout(layout), at, shape),)
 
 
+def _register_window(tile: SharedTile, at: Pair, shape: Pair | None) -> tuple[int, int, int, int]:
+    window = _window(tile, at, shape)
+    check_tile(*window[2:])
+    return window
+
+
 def _window(tile: SharedTile, at: Pair, shape: Pair | None) -> tuple[int, int, int, int]:
     rows, cols = shape or (tile.rows - at[0], tile.cols - at[1])
-    check_tile(rows, cols)
     if min(at) < 0 or at[0] + rows > tile.rows or at[1] + cols > tile.cols:
         raise ValueError(f"a window of {rows} x {cols} at {at} is not inside {tile}")
     return at[0], at[1], rows, cols
@@ -117,16 +124,9 @@ def _tile_coords(window: tuple[int, int, int, int], layout: str, step: int) -> t
 
 
 def _elements(kind: str, tile: SharedTile, layout: str, at: Pair, shape: Pair | None) -> Access:
-    step = 2 if layout == "row" else 1
-    off = tile.offset(*_tile_coords(_window(tile, at, shape), layout, step))
-    width = step * tile.itemsize
-    _aligned(off, width, f"pairs of {tile}")
-    return Access(kind, width, read_only(off))
-
-
-def _aligned(off: Ints, width: int, what: str) -> None:
-    if (off & (width - 1)).any():
-        raise ValueError(f"{what} are not aligned to {width} bytes: choose another padding")
+    step = 2 if layout == "row" and tile.chunk >= 2 * tile.itemsize else 1
+    row, col = _tile_coords(_register_window(tile, at, shape), layout, step)
+    return Access(kind, step * tile.itemsize, read_only(tile.offset(row, col)))
 
 
 # ------------------------------------------------------ register tile <-> global memory (one warp)
@@ -139,33 +139,31 @@ def tile_global(
     pitch: int,
     layout: str = "row",
     limit: Pair | None = None,
-    pairs: bool | None = None,
+    aligned: bool = True,
 ) -> tuple[Access, ...]:
     """Accesses of a warp that loads (kind "ld") or stores ("st") a register tile in global memory.
 
     itemsize: the array's, in bytes. pitch: bytes from row to row. limit: rows and columns of the
-    array left from the tile's corner; elements past them are inactive. Row layout: pairs of
-    neighbouring columns (2 * itemsize bytes a lane), 4 accesses a base tile; col layout: single
-    elements, 8 a base tile. pairs=False asks for single elements in a row layout too, for a base,
-    pitch or limit that splits a pair; None decides by pitch and limit.
+    array left from the tile's corner; elements past them are inactive. aligned: whether the corner
+    is aligned to 2 * itemsize bytes.
+
+    Row layout: pairs of neighbouring columns, 4 accesses of 2 * itemsize bytes a lane for each base
+    tile, if the tile is whole and all pairs are aligned. Else, and in col layout: 8 accesses of
+    single elements.
     """
-    if kind not in ("ld", "st"):
-        raise ValueError(f"kind is 'ld' or 'st', not {kind!r}")
+    _check_kind(kind)
     check_tile(rows, cols)
     last_row, last_col = (rows, cols) if limit is None else limit
-    fits = pitch % (2 * itemsize) == 0 and (last_col % 2 == 0 or last_col >= cols)
-    if check_layout(layout) == "col":
-        pairs = False
-    elif pairs is None:
-        pairs = fits
-    elif pairs and not fits:
-        raise ValueError(
-            f"pitch {pitch} or limit {limit} splits a pair of {itemsize}-byte elements"
-        )
-    step = 2 if pairs else 1
+    whole = last_row >= rows and last_col >= cols and aligned and pitch % (2 * itemsize) == 0
+    step = 2 if check_layout(layout) == "row" and whole else 1
     row, col = _tile_coords((0, 0, rows, cols), layout, step)
     off = np.where((row < last_row) & (col < last_col), row * pitch + col * itemsize, -1)
     return (Access(kind, step * itemsize, read_only(off)),)
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in ("ld", "st"):
+        raise ValueError(f"kind is 'ld' or 'st', not {kind!r}")
 
 
 # ---------------------------------------------------------- shared tile <-> global memory (a group)
@@ -174,57 +172,101 @@ def group_copy(
     tile: SharedTile,
     threads: int,
     pitch: int,
-    chunk: int = 16,
+    chunk: int | None = None,
     at: Pair = (0, 0),
     shape: Pair | None = None,
     limit: Pair | None = None,
+    store: bool = False,
 ) -> Copy:
     """Both sides of `threads` threads (a multiple of 32) copying a shared tile, or a window.
 
     Chunk q = thread + threads * i, i = 0, 1, ..., lies in row q // chunks_per_row and is chunk
-    q % chunks_per_row of it. chunk: bytes, 16, or less where the array's pitch or base asks for it.
-    pitch: bytes from row to row of the array. limit: rows and columns of the array left.
+    q % chunks_per_row of it. chunk: bytes; default: the tile's widest, 16 but for odd paddings. A
+    shared vector of n elements is a tile of one row. pitch: bytes from row to row of the array.
+
+    limit: rows and columns of the array left from the tile's corner. Past it a load reads nothing
+    and writes zeros to shared memory, and with store=True neither side is touched. (The headers
+    store in chunks of one element there, and load in 16, 8 or 4 bytes as the array's base and pitch
+    allow.)
     """
     row0, col0, rows, cols = _window(tile, at, shape)
+    size = tile.chunk if chunk is None else chunk
+    row_bytes = cols * tile.itemsize
     if threads <= 0 or threads % LANES:
         raise ValueError(f"a group has a multiple of 32 threads, not {threads}")
-    if chunk not in (1, 2, 4, 8, 16) or chunk < tile.itemsize:
-        raise ValueError(f"a chunk is {tile.itemsize} .. 16 bytes, a power of two, not {chunk}")
-    if cols * tile.itemsize % chunk or pitch % chunk:
-        raise ValueError(
-            f"rows of {cols * tile.itemsize} bytes, {pitch} apart, in chunks of {chunk}"
-        )
-    per_row = cols * tile.itemsize // chunk
+    if size not in (1, 2, 4, 8, 16) or not tile.itemsize <= size <= tile.chunk:
+        raise ValueError(f"a chunk of {tile} has {tile.itemsize} .. {tile.chunk} bytes, not {size}")
+    if row_bytes % size or (pitch % size and rows > 1):
+        raise ValueError(f"rows of {row_bytes} bytes, {pitch} apart, in chunks of {size}")
+    per_row = row_bytes // size
     rounds = -(-rows * per_row // threads)
     q = np.arange(rounds * threads).reshape(rounds, threads // LANES, LANES).transpose(1, 0, 2)
-    row, byte = q // per_row, q % per_row * chunk
+    row, byte = q // per_row, q % per_row * size
     inside = row < rows
     col = byte // tile.itemsize
-    shared = tile.offset(np.where(inside, row, 0) + row0, col + col0)
-    _aligned(shared, chunk, f"chunks of {tile}")
     left = (rows, cols) if limit is None else limit
     there = inside & (row < left[0]) & (col < left[1])
+    shared = tile.offset(np.where(inside, row, 0) + row0, col + col0)
     return Copy(
-        chunk,
+        size,
         read_only(np.where(there, row * pitch + byte, -1)),
-        read_only(np.where(inside, shared, -1)),
+        read_only(np.where(there if store else inside, shared, -1)),
     )
 
 
-# ------------------------------------------------------------------------ flat vectors (one warp)
+# ----------------------------------------------------------------------------- vectors (one warp)
 @lru_cache(maxsize=512)
 def vector(
-    kind: str, n: int, itemsize: int, register_itemsize: int | None = None
+    kind: str,
+    n: int,
+    itemsize: int,
+    register_itemsize: int | None = None,
+    limit: int | None = None,
+    aligned: bool = True,
 ) -> tuple[Access, ...]:
     """Accesses of a warp that loads ("ld") or stores ("st") a flat vector `rv` of n elements.
 
     itemsize: bytes of an element in memory, global or shared; register_itemsize: in the vector,
     which decides how many a lane holds together (`layouts.rv_width`; default: the same). Each chunk
-    of 32 V elements is one access of V elements a lane; over 16 bytes, neighbouring ones of 16.
+    of 32 V elements is one access of V elements a lane; over 16 bytes, several of 16.
+
+    limit: elements of the array left; fewer than n, or aligned=False (a base not aligned to such an
+    access): single elements, those past the limit inactive.
     """
-    if kind not in ("ld", "st"):
-        raise ValueError(f"kind is 'ld' or 'st', not {kind!r}")
     held = itemsize if register_itemsize is None else register_itemsize
-    step = min(rv_width(n, held), 16 // itemsize)
-    first = rv_coords(n, held)[:, ::step].T
-    return (Access(kind, step * itemsize, read_only(np.where(first < 0, -1, first * itemsize))),)
+    return _runs(kind, rv_coords(n, held), rv_width(n, held), n, itemsize, limit, aligned)
+
+
+@lru_cache(maxsize=512)
+def tile_vector(
+    kind: str,
+    n: int,
+    which: str,
+    itemsize: int,
+    layout: str = "row",
+    limit: int | None = None,
+    aligned: bool = True,
+) -> tuple[Access, ...]:
+    """Accesses of a warp that loads or stores a tile's vector: which = "col" or "row", n elements.
+
+    As `vector`, with `layouts.vec_coords`: one element at a time along g, two along t. All lanes
+    load; of those that hold the same element only the first stores.
+    """
+    held = vec_coords(n, which, layout)
+    if kind == "st":
+        first = vec_owner(n, which, layout)[0][:, 0]
+        held = np.where(np.isin(np.arange(LANES), first)[:, None], held, -1)
+    run = 1 if held.shape[1] == n // 8 else 2
+    return _runs(kind, held, run, n, itemsize, limit, aligned)
+
+
+def _runs(
+    kind: str, held: Ints, run: int, n: int, itemsize: int, limit: int | None, aligned: bool
+) -> tuple[Access, ...]:
+    """Accesses for element[32, registers], `run` neighbours in a lane; -1 is no element."""
+    _check_kind(kind)
+    left = n if limit is None else limit
+    step = min(run, 16 // itemsize) if left >= n and aligned else 1
+    first = held[:, ::step].T
+    off = np.where((first >= 0) & (first < left), first * itemsize, -1)
+    return (Access(kind, step * itemsize, read_only(off)),)
