@@ -7,6 +7,7 @@ an `if` on compile-time values keeps only the branch taken. Nothing is inserted 
 from __future__ import annotations
 
 import ast
+import inspect
 from typing import Any, Callable
 
 from tklearn.lang import analysis, infer, ir
@@ -35,15 +36,11 @@ def parameters(fn: Callable) -> tuple[dict[str, T.Type], dict[str, Any]]:
         )
     params: dict[str, T.Type] = {}
     defaults: dict[str, Any] = {}
-    every = [*args.args, *args.kwonlyargs]
-    values = (
-        [None] * (len(args.args) - len(args.defaults))
-        + list(args.defaults)
-        + list(args.kw_defaults)
-    )
-    for a, d in zip(every, values):
-        t = front.static(a.annotation) if a.annotation else UNKNOWN
-        if isinstance(t, str):
+    for a, p in zip(
+        [*args.args, *args.kwonlyargs], inspect.signature(fn).parameters.values(), strict=True
+    ):
+        t = p.annotation
+        if isinstance(t, str):  # from __future__ import annotations
             t = front.static(ast.parse(t, mode="eval").body)
         if isinstance(t, T.DType):
             t = Scalar(t)
@@ -54,16 +51,12 @@ def parameters(fn: Callable) -> tuple[dict[str, T.Type], dict[str, Any]]:
                 a,
                 "TK104",
                 f"parameter '{a.arg}' needs an annotation",
-                "tk.gl_bf or tk.gl(T) for arrays, tk.i32 or tk.f32 for numbers, tk.const for compile-time values",
+                "tk.gl_bf or tk.gl(T) for arrays, tk.i32 or tk.f32 for numbers, tk.const for "
+                "compile-time values",
             )
         params[a.arg] = t
-        if d is not None:
-            v = front.static(d)
-            if v is UNKNOWN:
-                raise front.fail(
-                    d, "TK105", f"the default of '{a.arg}' must be a compile-time value"
-                )
-            defaults[a.arg] = v
+        if p.default is not inspect.Parameter.empty:
+            defaults[a.arg] = p.default
     return params, defaults
 
 
