@@ -7,6 +7,7 @@ values (blocks, warps, lanes); infer.py fills it in.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Iterator
 
@@ -364,3 +365,33 @@ def walk(nodes: list[Stmt] | Expr | Stmt) -> Iterator[Any]:
         yield n
         for c in children(n):
             yield from walk(c)
+
+
+def digest(k: Kernel) -> str:
+    """A hash of what a kernel does: its IR without places, so that moving its text changes nothing.
+
+    Recordings of measured runs are keyed by it.
+    """
+    ids: dict[Any, int] = {}
+
+    def dump(x: Any) -> str:
+        if isinstance(x, (Sym, Function)):
+            new = x not in ids
+            n = ids.setdefault(x, len(ids))
+            if not new:
+                return f"#{n}"
+            if isinstance(x, Sym):
+                alias = dump(x.alias_of) if x.alias_of else ""
+                return f"#{n}:{x.name}:{x.type!r}:{x.storage}:{x.offset}:{alias}"
+            return f"#{n}:{x.name}({dump(x.params)}){dump(x.body)}"
+        if isinstance(x, (Expr, Stmt)):
+            skip = ("loc", "uni", "nonneg", "note", "message")
+            return f"{type(x).__name__}({','.join(dump(v) for k, v in vars(x).items() if k not in skip)})"
+        if isinstance(x, (list, tuple)):
+            return f"[{','.join(map(dump, x))}]"
+        if hasattr(x, "intrinsic") and hasattr(x, "cpp"):
+            return x.name + (str(x.intrinsic[0]) if x.intrinsic else "")
+        return repr(x)
+
+    text = f"{dump(k.params)}{k.threads}{dump(k.body)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

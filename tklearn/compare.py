@@ -1,0 +1,264 @@
+"""predicted | simulated | measured: one table for one launch.
+
+The simulator goes first, and a kernel that it faults is not launched. Where there is no GPU the measured
+column comes from a recording of exactly this launch (recordings.py), or says why there is none.
+"""
+
+from __future__ import annotations
+
+import html
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tklearn import devices, recordings, tensor
+from tklearn.kernel import SIM_OPTIONS, Kernel, as_grid
+from tklearn.lang import ir
+from tklearn.report import METRICS, Report
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; a column is None where there is nothing to say."""
+
+    quantity: str
+    predicted: str | None
+    simulated: str | None
+    measured: str | None
+    difference: str
+    reason: str = ""
+
+
+@dataclass
+class Comparison:
+    """The table, the simulator's report, the GPU's report (or None) and the recording (or None)."""
+
+    kernel: str
+    device: str
+    rows: list[Row]
+    simulated: Report
+    gpu: Report | None = None
+    recording: recordings.Recording | None = None
+    notes: list[str] = field(default_factory=list)
+
+    HEAD = ("quantity", "predicted", "simulated", "measured", "difference", "why")
+
+    def cells(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                r.quantity,
+                r.predicted or "-",
+                r.simulated or "-",
+                r.measured or "-",
+                r.difference,
+                r.reason,
+            )
+            for r in self.rows
+        ]
+
+    def __str__(self) -> str:
+        table = [self.HEAD, *self.cells()]
+        widths = [max(len(row[i]) for row in table) for i in range(len(self.HEAD))]
+        lines = []
+        for n, row in enumerate(table):
+            left = [row[0].ljust(widths[0])]
+            right = [c.rjust(w) for c, w in zip(row[1:5], widths[1:5], strict=True)]
+            lines.append("  ".join([*left, *right, row[5]]).rstrip())
+            if n == 0:
+                lines.append("-" * len(lines[0]))
+        title = f"{self.kernel}: predicted | simulated | measured ({self.source_of_measurement()})"
+        return "\n".join([title, *lines, *(f"note: {x}" for x in self.notes)])
+
+    __repr__ = __str__
+
+    def source_of_measurement(self) -> str:
+        """Where the measured column comes from."""
+        if self.gpu is not None:
+            return f"measured now on {self.gpu.device}"
+        if self.recording is not None:
+            return f"recorded on {self.recording.device}, {self.recording.date}"
+        return f"not measured; {self.device} predicted"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th style='text-align:left'>{html.escape(h)}</th>" for h in self.HEAD)
+        body = ""
+        for row in self.cells():
+            cells = [f"<td style='text-align:left'>{html.escape(row[0])}</td>"]
+            cells += [f"<td style='text-align:right'>{html.escape(c)}</td>" for c in row[1:5]]
+            cells += [f"<td style='text-align:left'>{html.escape(row[5])}</td>"]
+            body += f"<tr>{''.join(cells)}</tr>"
+        notes = "".join(f"<p>note: {html.escape(x)}</p>" for x in self.notes)
+        cap = html.escape(f"{self.kernel}: measured column: {self.source_of_measurement()}")
+        return f"<table><caption>{cap}</caption><tr>{head}</tr>{body}</table>{notes}"
+
+
+def compare(
+    kernel: Kernel, grid: Any, args: Any, *, device: str = "H200", **options: Any
+) -> Comparison:
+    """Runs one launch on copies of `args` on the simulator, then on the GPU if there is one.
+
+    Args:
+        kernel: a @tk.kernel. grid: as in kernel[grid]. args: the positional arguments, NumPy arrays
+            and numbers. device: the GPU of the prediction (a name of devices.DEVICES) and of the
+            recording to show where there is no GPU.
+        options: compile-time parameters by name, and options of kernel.sim.
+
+    Errors: whatever the simulator raises; the kernel is then not launched on the GPU.
+    """
+    grid = as_grid(grid)
+    consts = {n: v for n, v in options.items() if n in kernel.params}
+    unknown = [n for n in options if n not in kernel.params and n not in SIM_OPTIONS]
+    if unknown:
+        kernel.bind(tuple(args), {**consts, unknown[0]: None})  # raises with the kernel's form
+    sim_options = {n: v for n, v in options.items() if n not in consts}
+    host = [_copy(a) for a in args]
+    simulated = kernel.sim[grid](*host, **consts, **sim_options)
+    spec = kernel.ir(*args, **consts)
+    numbers = [a for n, a in zip(kernel.params, args, strict=False) if n not in consts]
+    out = Comparison(kernel.__name__, device, [], simulated)
+    measured: dict[str, int] = {}
+    error: float | None = None
+    seconds: float | None = None
+    if gpu_here():
+        on_gpu = [_to_gpu(a) for a in args]
+        out.gpu = kernel[grid](*on_gpu, **consts)
+        error = _largest_difference(spec, host, on_gpu)
+        seconds = out.gpu.seconds
+        _maybe_record(out, kernel, spec, numbers, grid, error, seconds)
+    else:
+        out.recording = recordings.find(spec, numbers, grid, device)
+        if out.recording is not None:
+            measured, error, seconds = (
+                out.recording.counters,
+                out.recording.error,
+                out.recording.seconds,
+            )
+        else:
+            text = inspect.getsource(kernel.fn)
+            out.notes.append(recordings.nearest(spec, numbers, grid, text))
+    out.rows = _rows(spec, simulated, numbers, device, measured, error, seconds)
+    return out
+
+
+def gpu_here() -> bool:
+    """Whether CuPy is installed and sees a GPU."""
+    try:
+        import cupy
+
+        return cupy.is_available()
+    except ImportError:
+        return False
+
+
+def _copy(a: Any) -> Any:
+    d = tensor.describe(a)
+    return a if d is None else np.array(d.numpy(), copy=True)
+
+
+def _to_gpu(a: Any) -> Any:
+    d = tensor.describe(a)
+    if d is None:
+        return a
+    from tklearn.cuda.launch import to_device
+
+    return to_device(d.numpy())
+
+
+def _largest_difference(spec: ir.Kernel, host: list[Any], on_gpu: list[Any]) -> float:
+    worst = 0.0
+    for s, h, g in zip(spec.params, host, on_gpu, strict=False):
+        if s.written and isinstance(h, np.ndarray):
+            d = tensor.describe(g)
+            assert d is not None
+            a, b = h.astype(np.float64), d.numpy().astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                gap = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+            worst = max(worst, float(np.max(gap, initial=0.0)))
+    return worst
+
+
+def _bound(
+    spec: ir.Kernel, simulated: Report, numbers: list[Any], dev: devices.Device
+) -> tuple[float, str]:
+    """The roofline's lower bound on the time: seconds, and what bounds it."""
+    moved = 0
+    for s, a in zip(spec.params, numbers, strict=False):
+        if hasattr(a, "nbytes"):
+            moved += a.nbytes * (s.read + s.written)
+    memory = moved / dev.dram_bytes_per_s
+    tensor_time = simulated.total["tensor_flops"] / dev.tensor_flops
+    return (memory, "memory") if memory >= tensor_time else (tensor_time, "tensor cores")
+
+
+def _rows(
+    spec: ir.Kernel, simulated: Report, numbers: list[Any], device: str,
+    measured: dict[str, int], error: float | None, seconds: float | None,
+) -> list[Row]:  # fmt: skip
+    rows = [
+        Row("values", None, "reference", "same bits" if error == 0 else f"{error:.2g}" if error is not None else None,
+            "0" if error == 0 else "", "largest |GPU - simulator|" if error else "")
+    ]  # fmt: skip
+    total = simulated.total
+    for key in METRICS:
+        if not total[key] or key.endswith("_ideal"):
+            continue
+        ideal = total.get(key.replace("_sectors", "_ideal").replace("_wavefronts", "_ideal"), 0)
+        predicted = f"{ideal:,}" if ideal and ("sectors" in key or "wavefronts" in key) else None
+        got = measured.get(key)
+        gap = "" if got is None else "0" if got == total[key] else f"{got - total[key]:+,}"
+        why = "predicted: every byte used, no conflict" if predicted else ""
+        rows.append(
+            Row(
+                key.replace("_", " "),
+                predicted,
+                f"{total[key]:,}",
+                None if got is None else f"{got:,}",
+                gap,
+                why,
+            )
+        )
+    bound, by = _bound(spec, simulated, numbers, devices.device(device))
+    gap = f"{seconds / bound:.2f}x" if seconds and bound else ""
+    rows.append(Row("time", f"{bound * 1e6:.2f} us", None, f"{seconds * 1e6:.2f} us" if seconds else None, gap,
+                    f"predicted: lower bound by {by} of the {device}"))  # fmt: skip
+    return rows
+
+
+def _maybe_record(
+    out: Comparison, kernel: Kernel, spec: ir.Kernel, numbers: list[Any], grid: tuple[int, int, int],
+    error: float, seconds: float | None,
+) -> None:  # fmt: skip
+    """Under `tklearn record`, keeps what was measured."""
+    if RECORDER is not None and seconds is not None:
+        RECORDER.add(kernel, spec, numbers, grid, error, seconds)
+
+
+class Recorder:
+    """What `tklearn record` collects while it runs a notebook on a GPU."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self.found: list[recordings.Recording] = []
+
+    def add(
+        self, kernel: Kernel, spec: ir.Kernel, numbers: list[Any], grid: tuple[int, int, int],
+        error: float, seconds: float,
+    ) -> None:  # fmt: skip
+        import datetime
+
+        from tklearn.cuda.launch import device_name, driver_version
+
+        self.found.append(
+            recordings.Recording(
+                kernel=spec.name, digest=ir.digest(spec), arguments=recordings.describe_arguments(numbers),
+                grid=grid, device=device_name(), driver=driver_version(),
+                date=datetime.date.today().isoformat(), command=self.command, seconds=seconds,
+                error=error, source=inspect.getsource(kernel.fn),
+            )
+        )  # fmt: skip
+
+
+RECORDER: Recorder | None = None
+"""Set by `tklearn record` for the time of one notebook."""
