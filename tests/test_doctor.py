@@ -173,3 +173,12 @@ def test_one_screen_on_this_machine_without_importing_anything_heavy() -> None:
     assert any(line.startswith("This machine can: simulator") for line in lines)
     for name in ("Python", "NumPy", "GPU", "CuPy", "NVRTC", "nvcc", "torch", "bubblewrap"):
         assert name in done.stdout
+
+
+def test_tk_doctor_stays_a_function() -> None:
+    """Importing the module tklearn.doctor later must not put it in the function's place."""
+    code = (
+        "import tklearn as tk; import tklearn.doctor; from tklearn.doctor import Diagnosis;"
+        "assert isinstance(tk.doctor(), Diagnosis); assert isinstance(tk.doctor(), Diagnosis)"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
