@@ -126,12 +126,23 @@ def test_the_shift_shortcut_looks_at_every_row_and_lane():
         [base, np.full(32, -1), base],  # nothing active
         [np.where(base == 0, -1, base), worst, base],
         [np.full(32, -1), base, worst],
+        [np.where(base < 64, base, -1), base * 32, base],  # equal but for lanes that were idle
+        [np.where(base < 64, base, -1), np.where(base < 64, base, 4 * base), base],
     ):
         got = access.shared_many("ld", 4, np.array(off))
         want = [plain("ld", 4, row) for row in off]
         assert list(zip(*got, strict=True)) == want
         sectors = access.sectors_many(np.array(off))
         assert sectors.tolist() == [len({o // 32 for o in row if o >= 0}) for row in off]
+
+
+def test_shifts_that_do_change_the_count():
+    """16-bit accesses by part of a word; any access by part of a sector."""
+    halves = np.arange(32) * 2 + np.array([[0], [66]]) + np.where(np.arange(32) < 31, 0, 128)
+    want = [plain("ld", 2, row) for row in halves]
+    assert want == [(2, 1), (1, 1)]
+    assert list(zip(*access.shared_many("ld", 2, halves), strict=True)) == want
+    assert access.sectors_many(np.arange(32) * 4 + np.array([[0], [4]])).tolist() == [4, 5]
 
 
 def test_an_inactive_row_is_no_shift_of_an_active_one():
@@ -161,6 +172,27 @@ def test_more_rows_than_one_chunk():
     np.testing.assert_array_equal(
         access.sectors_many(np.tile(off, (300, 1))), np.tile(access.sectors_many(off), 300)
     )
+
+
+def test_async_copies_of_many_rows():
+    """Each quarter-warp counted plainly; then rows that are one row, shifted."""
+    rng = np.random.default_rng(4)
+    src, dst = rng.integers(0, 60, (2, 200, 32)) * 16
+    src[rng.random(src.shape) < 0.2] = -1
+    dst[5] = -1
+
+    def quarter(s, d):
+        pairs = [(a // 32, b // 32) for a, b in zip(s, d, strict=True) if a >= 0 and b >= 0]
+        return max(len({a for a, _ in pairs}), len({b for _, b in pairs}))
+
+    want = [
+        sum(quarter(s[i : i + 8].tolist(), d[i : i + 8].tolist()) for i in range(0, 32, 8))
+        for s, d in zip(src, dst, strict=True)
+    ]
+    assert access.async_sectors_many(src, dst).tolist() == want
+    src, dst = np.arange(32) * 16 + np.array([[[0], [32], [48]], [[0], [64], [16]]])
+    assert access.async_sectors_many(src[:2], dst[:2]).tolist() == [16, 16]
+    assert access.async_sectors_many(src, dst).tolist() == [16, 16, 20]
 
 
 def test_no_rows():

@@ -56,9 +56,7 @@ EVERY = ((np.arange(1 << 16, dtype=np.uint32) << 16)[:, None] | np.array(LOWS, n
 def test_rounding_equals_exact_arithmetic(dtype):
     rng = np.random.default_rng(1)
     x = EVERY.ravel()[rng.integers(0, EVERY.size, 3000)]
-    near = rng.standard_normal(500).astype(np.float32) * np.float32(2.0) ** rng.integers(
-        -30, 18, 500
-    )
+    near = np.ldexp(rng.standard_normal(500), rng.integers(-30, 18, 500)).astype(np.float32)
     grid = num.decode(np.arange(256, dtype=np.uint8).view(num.STORAGE["e4m3"]))
     halves = (grid[:126] + grid[1:127]) / 2  # the ties of e4m3 themselves, and their neighbours
     zero, far = np.float32(0), np.float32(1e9)
@@ -164,7 +162,7 @@ def adversaries(n, seed):
     rng = np.random.default_rng(seed)
     rows = []
     while len(rows) < n:
-        kind = len(rows) % 5
+        kind = len(rows) % 6
         e = int(rng.integers(-60, 60))
         a = np.float32(rng.integers(1 << 23, 1 << 24))
         b = np.float32(rng.integers(1 << 23, 1 << 24))
@@ -181,6 +179,10 @@ def adversaries(n, seed):
         elif kind == 3:  # subnormal results
             a, b = a * np.float32(2.0**-100), b * np.float32(2.0) ** int(rng.integers(-98, -85))
             c = np.float32(rng.integers(-(1 << 12), 1 << 12)) * np.float32(2.0**-149)
+        elif kind == 4:  # a subnormal, half its last place less a hair that float64 cannot hold
+            x = int(rng.integers(1, 200))
+            a, b = (np.float32((1 + y * 2.0**-23) * 2.0**-75) for y in (x, -x))
+            c = np.float32(rng.integers(1 << 14, 1 << 22) * rng.choice([-1, 1]) * 2.0**-149)
         else:  # cancellation
             c = -np.float32(np.float64(a) * np.float64(b))
         sign = rng.choice([-1, 1], 3)

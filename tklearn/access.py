@@ -169,7 +169,8 @@ def async_sectors_many(source: ArrayLike, target: ArrayLike) -> Counts:
 
     source, target: integers [n, 32], global and shared byte offsets; a lane is inactive if either
     is negative. Every quarter-warp moves the distinct sectors of its source, or the distinct
-    32-byte pieces of shared memory it writes where those are more (rows padded by 16 bytes).
+    32-byte pieces of shared memory it writes where those are more (rows padded by 16 bytes). Rows
+    that are one row shifted as a whole by multiples of 32 bytes on each side cost one row.
 
     Equal to the 30 measured patterns. They leave the case open in which source and target are both
     permuted inside a quarter-warp; FACTS.md 1 has pairs (source sector, target piece) for it.
@@ -177,6 +178,9 @@ def async_sectors_many(source: ArrayLike, target: ArrayLike) -> Counts:
     src, dst = np.asarray(source, np.int64), np.asarray(target, np.int64)
     if src.ndim != 2 or src.shape[1] != LANES or src.shape != dst.shape:
         raise ValueError(f"source and target have shape [n, 32], not {src.shape}, {dst.shape}")
+    n = len(src)
+    if n > 1 and _same_shape(src, SECTOR) and _same_shape(dst, SECTOR):
+        return np.repeat(async_sectors_many(src[:1], dst[:1]), n)
     idle = (src | dst) < 0
     quarters = [
         _distinct(np.where(idle, -1, side >> 5).reshape(-1, 8)).reshape(-1, 4)
