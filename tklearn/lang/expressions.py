@@ -407,12 +407,12 @@ class Expressions(Resolver):
         base, width = self.ex(n.args[0]), self.static(n.args[1])
         if not isinstance(base.type, (GL, SArr, SV)):
             raise self.fail(n.args[0], "TK200", f"tk.vec works on arrays, not {base.type}")
-        if width not in (2, 4, 8, 16) or not 4 <= width * base.type.dtype.itemsize <= 16:
+        if width not in (1, 2, 4, 8, 16) or not 2 <= width * base.type.dtype.itemsize <= 16:
             raise self.fail(
                 n.args[1],
                 "TK200",
                 f"{width!r} elements of {base.type.dtype} are no single access",
-                "an access moves 4, 8 or 16 bytes",
+                "an access moves 2, 4, 8 or 16 bytes",
             )
         return base, width
 

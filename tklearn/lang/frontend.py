@@ -60,6 +60,23 @@ def parameters(fn: Callable) -> tuple[dict[str, T.Type], dict[str, Any]]:
     return params, defaults
 
 
+def annotation(front: Front, a: ast.arg) -> Any:
+    """What a parameter is annotated with, or UNKNOWN.
+
+    Python's own value comes first: a function made by another function (`tk.gl(T)` for a local T)
+    keeps T for its body only, so the text alone would not say what T was.
+    """
+    if a.annotation is None:
+        return UNKNOWN
+    try:
+        t = front.src.fn.__annotations__.get(a.arg, UNKNOWN)
+    except NameError:  # Python 3.14 evaluates annotations when they are read
+        t = UNKNOWN
+    if isinstance(t, str):
+        return front.static(ast.parse(t, mode="eval").body)
+    return front.static(a.annotation) if t is UNKNOWN else t
+
+
 def specialise(
     fn: Callable,
     threads: tuple[int, int, int],
@@ -685,7 +702,7 @@ class Front(Expressions):
         args: list[ir.Expr] = []
         types: list[tuple[str, T.Type]] = []
         for p in a.args:
-            want = inner.static(p.annotation) if p.annotation else UNKNOWN
+            want = annotation(inner, p)
             if isinstance(want, ConstType):
                 consts[p.arg] = self.static(nodes[p.arg])
                 if consts[p.arg] is UNKNOWN:
