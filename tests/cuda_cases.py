@@ -228,3 +228,143 @@ def nodes(n: tk.i32, half: tk.f32, big: tk.i64, u: tk.u32, flag: tk.bool_,
     if ok and n > 100:
         return
     pass
+
+
+# ---------------------------------------------------------------------------- every tile operation
+TILE_DIMS = {"A": 2, "B": 3, "C": 2, "out": 2}
+
+
+def tiles(dtype: T.DType) -> Callable[..., Any]:
+    """A kernel of 2 warps with every operation on tiles of `dtype`."""
+
+    def tile_operations(A: tk.gl(dtype), B: tk.gl(dtype), C: tk.gl_fl, v: tk.gl(dtype), out: tk.gl(dtype)):
+        s = tk.shared(tk.st(dtype, 32, 32))
+        pair = tk.shared(tk.st(dtype, 32, 32, 0, 8), 2)
+        sv = tk.shared(tk.sv(dtype, 64))
+        block.load(s, A, (blockIdx.x, blockIdx.y))
+        block.load_async(pair[0], B, (0, blockIdx.x, 0))
+        warp.load_async(pair[1], A, (1, 1))
+        warp.load(sv, v, (1,))
+        tk.commit_group()
+        tk.wait_group(0)
+        warp.sync()
+        block.sync()
+        a = tk.rt(dtype, 32, 32)
+        at_ = tk.rt(dtype, 32, 32, tk.col)
+        b = tk.rt(dtype, 32, 32, tk.col)
+        bt = tk.rt(dtype, 32, 32)
+        acc = tk.rt_fl(32, 32)
+        warp.load(a, s)
+        warp.load(at_, A, (blockIdx.x, warpid()))
+        warp.load(b, pair[0])
+        warp.load(bt, s.subtile(32, 32, (0, 0)))
+        warp.zero(acc)
+        warp.mma_AB(acc, a, b)
+        warp.mma_ABt(acc, a, bt)
+        warp.mma_AtB(acc, at_, b)
+        warp.mma_AtBt(acc, at_, bt)
+        warp.tril(acc)
+        warp.triu(acc, warpid(), 1.0)
+        warp.make_causal(acc)
+        warp.right_fill(acc, 30, 0.0)
+        warp.left_fill(acc, warpid())
+        warp.upper_fill(acc, 1, 2.0)
+        warp.lower_fill(acc, 31)
+        big = tk.row_max(acc)
+        big = tk.row_max(acc, big)
+        small = tk.row_min(acc)
+        total = tk.row_sum(acc, small)
+        wide = tk.col_sum(acc) + tk.col_max(acc) * tk.col_min(acc)
+        wide = tk.col_sum(acc, wide)
+        f = tk.exp(acc - big) / total
+        f = tk.max(f, acc) + tk.min(f, 1.0)
+        f = tk.exp2(f) + tk.log(f) * tk.log2(f) - tk.sqrt(f) * tk.rsqrt(f)
+        f += tk.rcp(f) - tk.tanh(f)
+        big = tk.sin(big) + tk.cos(big)
+        f *= tk.relu(f) + tk.abs(f) * wide
+        f -= tk.sum(big) + tk.max(wide) * tk.min(small)
+        g = tk.convert(f, dtype)
+        g = tk.swap_layout(tk.swap_layout(g))
+        g = tk.transpose(g) + tk.copy(g)
+        low = tk.rt_hf(32, 32)
+        warp.copy(low, f)
+        warp.one(low)
+        warp.neg_infty(small)
+        warp.pos_infty(small)
+        warp.fill(small, tk.sum(total))
+        r = tk.rv(dtype, 64)
+        r2 = tk.rv(tk.f32, 64)
+        warp.load(r, sv)
+        warp.copy(r2, r)
+        r2 = r2 * 2.0 + 1.0
+        warp.store(sv, r2)
+        warp.store(v, r2, (0,))
+        warp.store(s, g)
+        part = tk.rt(dtype, 16, 16)
+        warp.load(part, s.subtile(16, 16, (0, warpid())))
+        warp.store(s.subtile(16, 16, (warpid(), 0)), part)
+        block.sync()
+        block.store(out, s, (blockIdx.x, 0))
+        warp.store(out, s, (2, 2))
+        warp.store(C, acc, (blockIdx.x, warpid()))
+
+    return tile_operations
+
+
+def products(dtype: T.DType) -> Callable[..., Any]:
+    """A kernel with one product of `dtype`, from and to shared memory."""
+
+    def product(A: tk.gl(dtype), C: tk.gl_fl):
+        s = tk.shared(tk.st(dtype, 32, 32))
+        warp.load(s, A, (0, 0))
+        warp.sync()
+        a = tk.rt(dtype, 32, 32)
+        b = tk.rt(dtype, 32, 32, tk.col)
+        acc = tk.rt_fl(32, 32)
+        warp.zero(acc)
+        warp.load(a, s)
+        warp.load(b, A, (0, 1))
+        warp.mma_AB(acc, a, b)
+        s[0, 1] = 3.0 + s[0, 0]
+        a = tk.convert(acc, dtype)
+        warp.store(s, a)
+        warp.store(C, acc, (0, 0))
+
+    return product
+
+
+def instructions(A: tk.gl_bf, x: tk.gl_fl, y: tk.gl(tk.i32), u: tk.gl(tk.u32), C: tk.gl_fl):
+    s = tk.shared(tk.st_bf(32, 32))
+    f = tk.shared(tk.sv(tk.f32, 32))
+    warp.load(s, A, (0, 0))
+    warp.sync()
+    a = tk.reg_array(tk.bf16, 8)
+    b = tk.reg_array(tk.bf16, 4)
+    c = tk.reg_array(tk.f32, 4)
+    ta = tk.reg_array(tk.f32, 4)
+    tb = tk.reg_array(tk.f32, 2)
+    for i in tk.static_range(4):
+        c[i] = 0.0
+        ta[i] = x[i]
+    tb[0] = ta[1]
+    tb[1] = ta[2]
+    lane = laneid()
+    warp.ldmatrix(a, s[lane % 16, lane // 16 * 8])
+    warp.ldmatrix(b, s[lane % 16, 16], True)
+    warp.mma_m16n8k16(c, a, b)
+    warp.mma_m16n8k8(c, ta, tb)
+    v = warp.shfl(c[0], 3) + warp.shfl_up(c[1], 1) + warp.shfl_down(c[2], 2) + warp.shfl_xor(c[3], 1)
+    n = warp.shfl(threadIdx.x, 0)
+    if warp.all(v > 0.0) and warp.any(v > 1.0):
+        n += tk.i32(warp.ballot(v > 2.0))
+    n += warp.uniform(n)
+    f[lane] = v
+    g = tk.atomic_add(f[0], v) + tk.exp(v)
+    n += tk.atomic_max(y[0], lane)
+    tk.atomic_min(y[1], lane)
+    tk.atomic_exch(u[0], tk.u32(lane))
+    n += tk.atomic_cas(y[2], 0, lane)
+    tk.atomic_add(x[0], g)
+    y[3] = n
+    quad = tk.vec(A, 4)[0, lane]
+    C[0, lane] = quad[1] + tk.max(v, 0.0) + tk.min(v, 1.0) + tk.abs(v) + tk.relu(v) + tk.sin(v)

@@ -49,6 +49,12 @@ class Facts:
     def spills(self) -> bool:
         return self.spill_stores + self.spill_loads > 0
 
+    def __str__(self) -> str:
+        text = f"registers a lane: {self.registers}"
+        if self.spills:
+            text += f" (spills: {self.spill_stores} bytes stored, {self.spill_loads} loaded; take smaller tiles)"
+        return text + "".join(f"; {n}" for n in self.notes)
+
 
 @dataclass(frozen=True)
 class Cubin:

@@ -207,15 +207,11 @@ class Expressions:
         return f"{base}[{self._subscript(e.idx)}]", PRIMARY
 
     def _vecindex(self, e: ir.VecIndex) -> Text:
-        return f"vec_load<{e.n}>({self(e.base)}, {self._vec_subscript(e.idx)})", PRIMARY
-
-    def _vec_subscript(self, idx: list[ir.Expr]) -> str:
-        text = self._subscript(idx)  # threadIdx.x is an object: a coord takes it in braces only
-        return f"{{{text}}}" if len(idx) == 1 and isinstance(idx[0], ir.Special) else text
+        return f"vec_load<{e.n}>({self(e.base)}, {self._subscript(e.idx)})", PRIMARY
 
     def vec_store(self, e: ir.VecIndex, value: str) -> str:
         """A store of n neighbours."""
-        return f"vec_store<{e.n}>({self(e.base)}, {self._vec_subscript(e.idx)}, {value})"
+        return f"vec_store<{e.n}>({self(e.base)}, {self._subscript(e.idx)}, {value})"
 
     def _tilereg(self, e: ir.TileReg) -> Text:
         return f"{self(e.tile, PRIMARY)}.reg({e.i})", PRIMARY

@@ -115,6 +115,12 @@ TK_DEVICE shape_t<A, B> minimum(const A& a, const B& b) {
     return map2([](float x, float y) { return ::fminf(x, y); }, a, b);
 }
 
+// The same under the names of the language (max(v) of one vector is in reductions.cuh).
+template <class A, class B, class = if_regs2<A, B>>
+TK_DEVICE shape_t<A, B> max(const A& a, const B& b) { return maximum(a, b); }
+template <class A, class B, class = if_regs2<A, B>>
+TK_DEVICE shape_t<A, B> min(const A& a, const B& b) { return minimum(a, b); }
+
 // a * b + c and a * b - c, one rounding per element.
 template <class A, class B, class C, class = if_regs3<A, B, C>>
 TK_DEVICE shape_t<shape_t<A, B>, C> fma(const A& a, const B& b, const C& c) {
@@ -160,9 +166,10 @@ TK_DEVICE void copy(rv<T, N, V>& dst, const rv<U, N, V>& src) { convert(dst, src
 // Masks: where keep(row, column) is false the element becomes v.
 template <class A, class F> TK_DEVICE void mask(A& a, float v, F keep) {
     constexpr int DR = A::LAYOUT == layout::col, DC = A::LAYOUT == layout::row;
+    const int r0 = lane_row<A>(), c0 = lane_col<A>();
 #pragma unroll
     for (int p = 0; p < A::PAIRS; p++) {
-        const int r = pair_row<A>(p), c = pair_col<A>(p);
+        const int r = r0 + pair_row<A>(p), c = c0 + pair_col<A>(p);
         const float2 x = a.get2(p);
         a.set2(p, keep(r, c) ? x.x : v, keep(r + DR, c + DC) ? x.y : v);
     }
@@ -192,4 +199,28 @@ template <class A, class = if_tile<A>> TK_DEVICE void lower_fill(A& a, int index
 }
 
 }  // namespace warp
+
+// Values: a copy, and a copy in another number format (convert<bf16>(x)).
+template <class A, class = if_regs<A>> TK_DEVICE A copy(const A& a) { return a; }
+template <class T, class U, int R, int C, layout L> TK_DEVICE rt<T, R, C, L> convert(const rt<U, R, C, L>& a) {
+    rt<T, R, C, L> out;
+    warp::copy(out, a);
+    return out;
+}
+template <class T, class U, int N, layout L> TK_DEVICE col_vec<T, N, L> convert(const col_vec<U, N, L>& a) {
+    col_vec<T, N, L> out;
+    warp::copy(out, a);
+    return out;
+}
+template <class T, class U, int N, layout L> TK_DEVICE row_vec<T, N, L> convert(const row_vec<U, N, L>& a) {
+    row_vec<T, N, L> out;
+    warp::copy(out, a);
+    return out;
+}
+template <class T, class U, int N, int V> TK_DEVICE rv<T, N> convert(const rv<U, N, V>& a) {
+    rv<T, N> out;
+    warp::copy(out, a);
+    return out;
+}
+
 }  // namespace tk

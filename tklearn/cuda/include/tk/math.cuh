@@ -8,6 +8,14 @@
 
 #include "types.cuh"
 
+// NVRTC has no <math.h>.
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+#ifndef NAN
+#define NAN __int_as_float(0x7fffffff)
+#endif
+
 namespace tk {
 
 TK_DEVICE float exp2(float x) {  // ex2.approx: 2 ulp; subnormals in and out are zero

@@ -1,0 +1,66 @@
+"""Timing a launch on the GPU, with events around replays of a CUDA graph.
+
+Knows streams, events and graphs through CuPy, and how to keep a measurement from changing the
+caller's arrays. It must not know kernels.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tklearn.cuda.launch import Launcher
+
+LAUNCHES = 10  # in one graph: the processor's own launch overhead is not measured
+BUDGET = 0.05  # seconds to spend
+
+
+def time_launches(enqueue: Callable[[int], None], stream: int, device: int) -> float:
+    """Median seconds of one launch, its data as warm in L2 as the launches before leave it.
+
+    enqueue(stream): puts one launch on a raw stream. `stream`: work on it is waited for first.
+    """
+    import cupy
+
+    with cupy.cuda.Device(device):
+        cupy.cuda.runtime.streamSynchronize(stream)
+        side = cupy.cuda.Stream(non_blocking=True)
+        with side:
+            enqueue(side.ptr)
+            side.synchronize()
+            side.begin_capture()
+            for _ in range(LAUNCHES):
+                enqueue(side.ptr)
+            graph = side.end_capture()
+            start, end = cupy.cuda.Event(), cupy.cuda.Event()
+            samples: list[float] = []
+            while len(samples) < 5 or (len(samples) < 200 and sum(samples) < BUDGET):
+                start.record(side)
+                graph.launch(stream=side)
+                end.record(side)
+                end.synchronize()
+                samples.append(cupy.cuda.get_elapsed_time(start, end) / 1e3)
+    return statistics.median(samples[1:]) / LAUNCHES
+
+
+def scratch(one: Launcher, values: list[Any], objects: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The argument fields with copies in place of the arrays that the kernel writes, and the copies.
+
+    A copy is contiguous: what is timed may differ from the launch where a caller's view was not.
+    """
+    from tklearn.cuda.launch import gl_fields
+
+    fields, keep, at = list(values), [], 0
+    for i, (is_array, a) in enumerate(zip(one.arrays, objects, strict=True)):
+        if is_array and i in one.written:
+            if hasattr(a, "data_ptr"):
+                c = a.detach().contiguous().clone()
+                fields[at : at + 8] = gl_fields(c.data_ptr(), tuple(c.shape), c.stride())
+            else:
+                c = a.copy(order="C")
+                fields[at : at + 8] = gl_fields(c.data.ptr, c.shape, tuple(s // c.itemsize for s in c.strides))
+            keep.append(c)
+        at += 8 if is_array else 1
+    return fields, keep
