@@ -167,6 +167,8 @@ def _client(notebook: Any, folder: Path) -> Any:
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
         on_cell_start=progress,
+        # ipykernel warns that its sockets on this machine are not encrypted: noise here.
+        extra_arguments=["--log-level=ERROR"],
     )
 
 
