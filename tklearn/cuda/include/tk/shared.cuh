@@ -9,7 +9,8 @@
 //
 //     addr ^ (((addr >> 7) & (2^B - 1)) << 4)          B = 0, 1, 2, 3 for swizzle 0, 32, 64, 128
 //
-// Bases are aligned to 1024 bytes, so the same formula holds for offsets from the base.
+// Bases are aligned to the period of the swizzle (8 * SW bytes, as lang/types.py has it), so the same
+// formula holds for offsets from the base.
 #pragma once
 
 #include "types.cuh"
@@ -17,7 +18,7 @@
 namespace tk {
 
 template <class T, int R, int C, int SW = 128, int PAD = 0>
-struct alignas(SW > 0 ? 1024 : 128) st {
+struct alignas(SW > 0 ? 8 * SW : 128) st {
     static_assert(R % 16 == 0 && C % 16 == 0, "st: rows and columns are multiples of 16");
     static_assert(SW == 0 || SW == 32 || SW == 64 || SW == 128, "st: the swizzle is 0, 32, 64 or 128");
     static_assert(SW == 0 || PAD == 0, "st: padding and swizzle exclude each other");
