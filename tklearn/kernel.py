@@ -185,18 +185,24 @@ class Kernel:
         """Argument types for a listing without a launch: dimensions from how the kernel indexes."""
         runtime = {n: t for n, t in self.params.items() if not isinstance(t, ConstType)}
         k = self.specialise(runtime, consts)
-        dims: dict[str, int] = {}
-        for node in ir.walk(k.body):
+        dims: dict[ir.Sym, int] = {}
+        passed: list[tuple[ir.Sym, ir.Sym]] = []  # parameter of a helper, what it stands for
+        for node in (n for f in (k, *k.functions) for n in ir.walk(f.body)):
             if isinstance(node, ir.Index | ir.VecIndex) and isinstance(node.base, ir.Var):
-                dims.setdefault(node.base.sym.name, len(node.idx))
+                dims.setdefault(node.base.sym, len(node.idx))
             if isinstance(node, ir.Do):
                 n = [a.type.n for a in node.args if isinstance(a, ir.Expr) and isinstance(a.type, T.Coord)]
                 for a in node.args if n else []:
                     if isinstance(a, ir.Var) and isinstance(a.type, GL):
-                        dims.setdefault(a.sym.name, n[0])
-        return {
-            n: GL(t.dtype, dims.get(n, 2)) if isinstance(t, GL) else t for n, t in runtime.items()
-        }
+                        dims.setdefault(a.sym, n[0])
+            if isinstance(node, ir.CallDevice):
+                passed += [(p, a.sym) for p, a in zip(node.fn.params, node.args) if isinstance(a, ir.Var)]
+        for _ in k.functions:  # helpers may call helpers
+            for inner, outer in passed:
+                if inner in dims:
+                    dims.setdefault(outer, dims[inner])
+        found = {s.name: dims.get(s, 2) for s in k.params}
+        return {n: GL(t.dtype, found[n]) if isinstance(t, GL) else t for n, t in runtime.items()}
 
     def ir(self, *args: Any, **consts: Any) -> ir.Kernel:
         """The typed IR for example arguments, or (without) for compile-time values only."""
@@ -262,6 +268,8 @@ def as_grid(grid: Any) -> tuple[int, int, int]:
     """One to three block counts as (x, y, z). Error TK407."""
     dims = grid if isinstance(grid, tuple) else (grid,)
     try:
+        if any(type(d).__name__ == "SymInt" for d in dims):
+            return (*dims, 1, 1)[:3]  # a size under torch's tracing: reading it would fix it
         dims = tuple(d.__index__() for d in dims)
     except (AttributeError, TypeError):
         raise LaunchError(

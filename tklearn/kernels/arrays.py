@@ -1,0 +1,80 @@
+"""What every `run` of the gallery does around its kernel: look at arrays, make one, launch.
+
+Knows NumPy, CuPy and torch arrays; knows no kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import tklearn as tk
+from tklearn.tensor import Array, describe
+
+FLOATS = (tk.f32, tk.f16, tk.bf16)
+
+
+def cdiv(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def look(x: Any, name: str, ndim: int, dtypes: tuple = FLOATS) -> Array:
+    """The array `x`, if it has `ndim` dimensions and one of the dtypes. Errors TK400 to TK402."""
+    a = describe(x)
+    if a is None:
+        raise tk.LaunchError(
+            "TK400",
+            f"'{name}' must be an array, not {type(x).__name__}",
+            hint="pass a NumPy, CuPy or torch array",
+        )
+    if a.dtype not in dtypes:
+        names = " or ".join(d.name for d in dtypes)
+        raise tk.LaunchError("TK401", f"'{name}' must be {names}, but it is {a.dtype_name}")
+    if len(a.shape) != ndim:
+        raise tk.LaunchError(
+            "TK402", f"'{name}' must have {ndim} dimensions, but its shape is {a.shape}"
+        )
+    return a
+
+
+def fit(ok: bool, message: str, hint: str = "") -> None:
+    """Error TK410 (sizes do not fit this kernel) unless `ok`."""
+    if not ok:
+        raise tk.LaunchError("TK410", message, hint=hint)
+
+
+def empty(like: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+    """A new contiguous array of like's library, device and dtype (or tk.f32)."""
+    if hasattr(like, "new_empty"):
+        import torch
+
+        return like.detach().new_empty(shape, dtype=torch.float32 if dtype is tk.f32 else None)
+    kind = np.float32 if dtype is tk.f32 else None
+    return np.empty_like(like, shape=shape, dtype=kind, order="C")  # CuPy makes its own
+
+
+def output(out: Any, like: Any, shape: tuple[int, ...], dtype: Any = None) -> Any:
+    """`out` if it has the shape, or a new array if it is None. Error TK410."""
+    if out is None:
+        return empty(like, shape, dtype)
+    fit(tuple(out.shape) == shape, f"'out' has shape {tuple(out.shape)}, the result {shape}")
+    return out
+
+
+def vector_width(n: int, *arrays: Array) -> int:
+    """Elements of one access, at most 16 bytes, that divide runs of n elements and are aligned."""
+    item = arrays[0].obj.dtype.itemsize
+    width = 16 // item
+    while width > 1 and (
+        n % width
+        or any(a.ptr % (width * item) or any(s % width for s in a.strides[:-1]) for a in arrays)
+    ):
+        width //= 2
+    return width
+
+
+def launch(kernel: tk.Kernel, grid: Any, *args: Any, options: dict[str, Any], **consts: Any) -> Any:
+    """Runs the kernel where its arrays live, or on the simulator if it is given options."""
+    return (kernel.sim if options else kernel)[grid](*args, **consts, **options)
