@@ -245,6 +245,9 @@ class _Body:
         sym, name = s.sym, self.name(s.sym)
         if sym.storage == "shared":
             text = f"auto& {name} = smem.at<{sym.type.cpp}>({sym.offset});"
+        elif isinstance(sym.type, T.Coord):
+            assert s.init is not None
+            text = f"coord {name} = {self.ex(s.init)};"
         elif sym.storage == "ref":
             assert s.init is not None
             a_value = isinstance(s.init, (ir.Subtile, ir.CallDevice))
