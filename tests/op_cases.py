@@ -1,7 +1,7 @@
 """One small kernel per form of every operation: what the parity tests run on both machines.
 
-`cases()` yields Case(name, kernel, grid, arguments); outputs are the arrays that the kernel writes. A
-test asserts that together they use every row of the op table.
+`cases()` yields Case(name, kernel, grid, arguments); outputs are the arrays that the kernel
+writes. A test asserts that together they use every row of the op table.
 """
 
 from collections.abc import Callable, Iterator

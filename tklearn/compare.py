@@ -1,7 +1,8 @@
 """predicted | simulated | measured: one table for one launch.
 
-The simulator goes first, and a kernel that it faults is not launched. Where there is no GPU the measured
-column comes from a recording of exactly this launch (recordings.py), or says why there is none.
+The simulator goes first, and a kernel that it faults is not launched. Where there is no GPU the
+measured column comes from a recording of exactly this launch (recordings.py), or says why there is
+none.
 """
 
 from __future__ import annotations
@@ -197,9 +198,15 @@ def _rows(
     measured: dict[str, int], error: float | None, seconds: float | None,
 ) -> list[Row]:  # fmt: skip
     rows = [
-        Row("values", None, "reference", "same bits" if error == 0 else f"{error:.2g}" if error is not None else None,
-            "0" if error == 0 else "", "largest |GPU - simulator|" if error else "")
-    ]  # fmt: skip
+        Row(
+            "values",
+            None,
+            "reference",
+            None if error is None else f"{error:.2g}" if error else "same bits",
+            "0" if error == 0 else "",
+            "largest |GPU - simulator|" if error else "",
+        )
+    ]
     total = simulated.total
     for key in METRICS:
         if not total[key] or key.endswith("_ideal"):
@@ -221,14 +228,15 @@ def _rows(
         )
     bound, by = _bound(spec, simulated, numbers, devices.device(device))
     gap = f"{seconds / bound:.2f}x" if seconds and bound else ""
-    rows.append(Row("time", f"{bound * 1e6:.2f} us", None, f"{seconds * 1e6:.2f} us" if seconds else None, gap,
-                    f"predicted: lower bound by {by} of the {device}"))  # fmt: skip
+    took = f"{seconds * 1e6:.2f} us" if seconds else None
+    why = f"predicted: lower bound by {by} of the {device}"
+    rows.append(Row("time", f"{bound * 1e6:.2f} us", None, took, gap, why))
     return rows
 
 
 def _maybe_record(
-    out: Comparison, kernel: Kernel, spec: ir.Kernel, numbers: list[Any], grid: tuple[int, int, int],
-    error: float, seconds: float | None,
+    out: Comparison, kernel: Kernel, spec: ir.Kernel, numbers: list[Any],
+    grid: tuple[int, int, int], error: float, seconds: float | None,
 ) -> None:  # fmt: skip
     """Under `tklearn record`, keeps what was measured."""
     if RECORDER is not None and seconds is not None:
@@ -252,8 +260,8 @@ class Recorder:
 
         self.found.append(
             recordings.Recording(
-                kernel=spec.name, digest=ir.digest(spec), arguments=recordings.describe_arguments(numbers),
-                grid=grid, device=device_name(), driver=driver_version(),
+                kernel=spec.name, digest=ir.digest(spec),
+                arguments=recordings.describe_arguments(numbers), grid=grid, device=device_name(), driver=driver_version(),
                 date=datetime.date.today().isoformat(), command=self.command, seconds=seconds,
                 error=error, source=inspect.getsource(kernel.fn),
             )

@@ -1,8 +1,8 @@
 """Measured runs of kernels on real GPUs, kept as files and found again by what the kernel does.
 
-A recording is keyed by the digest of the kernel's IR, the shapes and numbers of its arguments, the grid
-and the GPU. A kernel that differs in anything has no recording: another kernel's number is never shown as
-the learner's. Recordings are written by `tklearn record` and never edited by hand.
+A recording is keyed by the digest of the kernel's IR, the shapes and numbers of its arguments, the
+grid and the GPU. A kernel that differs in anything has no recording: another kernel's number is
+never shown as the learner's. Recordings are written by `tklearn record` and never edited by hand.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class Recording:
     """One measured launch.
 
     Attributes: `kernel`, `digest` (ir.digest), `arguments` (shape and dtype of arrays, values of
-    numbers), `grid`; `device`, `driver`, `date`, `command`; `seconds` (median GPU time of one launch);
-    `counters` (metric key -> count, from Nsight Compute; empty if not taken); `error` (largest
-    |GPU - simulator| over the outputs, absolute, on the recorded inputs); `source` (the kernel's text).
+    numbers), `grid`; `device`, `driver`, `date`, `command`; `seconds` (median GPU time of one
+    launch); `counters` (metric key -> count, from Nsight Compute; empty if not taken); `error`
+    (largest |GPU - simulator| over the outputs, absolute, on the recorded inputs); `source` (the
+    kernel's text).
     """
 
     kernel: str
@@ -83,7 +84,8 @@ def nearest(k: ir.Kernel, args: list[Any], grid: tuple[int, int, int], source: s
             got = describe_arguments(args)
             diff = [f"{a} instead of {b}" for a, b in zip(got, r.arguments, strict=False) if a != b]
             diff += [f"grid {grid} instead of {r.grid}"] if r.grid != grid else []
-            return f"no recording of this launch; nearest: {r.kernel} on {r.device} ({'; '.join(diff)})"
+            near = f"{r.kernel} on {r.device} ({'; '.join(diff)})"
+            return f"no recording of this launch; nearest: {near}"
     r = same[0]
     mine, theirs = source.splitlines(), r.source.splitlines()
     lines = [

@@ -1,7 +1,7 @@
 """What a run tells: counters by source line and in total, times, compiler facts, a listing.
 
-Both machines return this one type. It knows numbers and source lines, and neither machine. A GPU run's
-report is lazy: nothing is timed or synchronised until `seconds` is read.
+Both machines return this one type. It knows numbers and source lines, and neither machine. A GPU
+run's report is lazy: nothing is timed or synchronised until `seconds` is read.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Report:
 
     @property
     def seconds(self) -> float | None:
-        """Measured GPU time of one launch (median), or None on the simulator. Reading it measures."""
+        """Measured GPU time of one launch (median), or None on the simulator. Reading it
+        measures."""
         if self._seconds is None and self.timer is not None:
             self._seconds = self.timer()
         return self._seconds
@@ -130,8 +131,8 @@ class Report:
 
     def summary(self) -> str:
         """One paragraph: what ran, and the counters that moved."""
-        head = f"{self.kernel} on the {self.machine} ({self.device}), grid {self.grid}, block {self.threads}"
-        parts = [head]
+        where = f"{self.kernel} on the {self.machine} ({self.device})"
+        parts = [f"{where}, grid {self.grid}, block {self.threads}"]
         total = self.total
         for side in ("global_ld", "global_st"):
             if total[f"{side}_sectors"]:
@@ -160,9 +161,11 @@ class Report:
         body = []
         for n, text, cells in self._rows(cols):
             tds = "".join(f"<td style='text-align:right'>{c}</td>" for c in cells)
-            code = f"<td style='text-align:left'><code style='white-space:pre'>{html.escape(text)}</code></td>"
-            body.append(f"<tr>{tds}<td style='text-align:right;opacity:.6'>{n}</td>{code}</tr>")
-        table = f"<table><tr>{head}<th></th><th style='text-align:left'>source</th></tr>{''.join(body)}</table>"
+            code = f"<code style='white-space:pre'>{html.escape(text)}</code>"
+            number = f"<td style='text-align:right;opacity:.6'>{n}</td>"
+            body.append(f"<tr>{tds}{number}<td style='text-align:left'>{code}</td></tr>")
+        head += "<th></th><th style='text-align:left'>source</th>"
+        table = f"<table><tr>{head}</tr>{''.join(body)}</table>"
         return f"<pre>{html.escape(self.summary())}</pre>" + (table if cols else "")
 
 
