@@ -3,6 +3,8 @@
 The public names, nothing else. `import tklearn as tk` loads neither CuPy nor torch.
 """
 
+from tklearn.compare import compare
+from tklearn.doctor import doctor
 from tklearn.lang.errors import Deadlock, KernelFault, LaunchError, Race, SourceError, TkError
 from tklearn.lang.names import (
     DeviceName,
@@ -47,7 +49,7 @@ from tklearn.lang.types import (
     u32,
 )
 from tklearn.lang.types import bool_ as bool_
-from tklearn.kernel import Kernel, compare, device, doctor, intrinsic, kernel, torch_op
+from tklearn.kernel import Kernel, device, intrinsic, kernel, torch_op
 
 __version__ = "0.1.0"
 

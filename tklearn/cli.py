@@ -218,13 +218,9 @@ def bench(args: argparse.Namespace, rest: list[str]) -> int:
 
 def record(args: argparse.Namespace, rest: list[str]) -> int:
     """Measure the gallery on this machine's GPU and write tklearn/recorded/*.json."""
-    if importlib.util.find_spec("tklearn.recordings") is None:
-        raise CliError("this version of tklearn cannot record yet (no tklearn.recordings)")
-    from tklearn import recordings  # type: ignore[attr-defined,unused-ignore]
+    from tklearn.record import main
 
-    if not hasattr(recordings, "main"):
-        raise CliError("this version of tklearn cannot record yet (tklearn.recordings has no main)")
-    return int(recordings.main(rest) or 0)
+    return main(rest)
 
 
 def version() -> str:

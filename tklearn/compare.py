@@ -124,6 +124,9 @@ def compare(
     seconds: float | None = None
     if gpu_here():
         on_gpu = [_to_gpu(a) for a in args]
+        if RECORDER is not None and RECORDER.counting:
+            kernel.counting[grid](*on_gpu, **consts)
+            return out
         out.gpu = kernel[grid](*on_gpu, **consts)
         error = _largest_difference(spec, host, on_gpu)
         seconds = out.gpu.seconds
@@ -244,10 +247,13 @@ def _maybe_record(
 
 
 class Recorder:
-    """What `tklearn record` collects while it runs a notebook on a GPU."""
+    """What `tklearn record` collects while it runs a notebook on a GPU.
 
-    def __init__(self, command: str) -> None:
-        self.command = command
+    `counting`: each comparison only launches its kernel once, in the counting build, under a profiler.
+    """
+
+    def __init__(self, command: str, counting: bool = False) -> None:
+        self.command, self.counting = command, counting
         self.found: list[recordings.Recording] = []
 
     def add(

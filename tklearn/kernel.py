@@ -7,16 +7,18 @@ where the arrays live. Machines are imported when first used.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from tklearn.lang import frontend, ir
 from tklearn.lang import types as T
-from tklearn.lang.errors import LaunchError, TkError
-from tklearn.lang.ops import OPS, Op, Param
+from tklearn.lang.errors import LaunchError
+from tklearn.lang.ops import Op, Param
+from tklearn.lang.source import VALUE_TYPES, plain
 from tklearn.lang.types import GL, ConstType, Scalar
 from tklearn.report import Report
 
+COMPARABLE = (*VALUE_TYPES, tuple, list, dict)
 SIM_OPTIONS = ("schedule", "seed", "delay", "check", "mma", "blocks", "device", "batch", "steps")
 
 
@@ -123,6 +125,11 @@ class Kernel:
         """Run on the GPU; arrays must live there: `k.gpu[grid](...)`."""
         return On(self, "cuda")
 
+    @property
+    def counting(self) -> On:
+        """As `gpu`, compiled so that a profiler counts each access as written (compare, record)."""
+        return On(self, "counting")
+
     def bind(self, args: tuple, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments in order (without compile-time ones) and the compile-time values.
 
@@ -135,7 +142,7 @@ class Kernel:
                 f"'{self.__name__}' takes {len(self.params)} arguments, not {len(args)}",
                 hint=form,
             )
-        given = dict(zip(self.params, args))  # noqa: B905
+        given = dict(zip(self.params, args))
         for k, v in kwargs.items():
             if k not in self.params:
                 raise LaunchError(
@@ -173,7 +180,9 @@ class Kernel:
         key = (tuple(types.values()), tuple((k, type(v), v) for k, v in consts.items()))
         kept = self._specialised.setdefault(key, [])
         for k in kept:
-            if current(self.fn, k.captures):
+            if current(self.fn, k.captures) and all(
+                current(fn, read) for fn, read in k.helpers.items()
+            ):
                 return k
         k = frontend.specialise(self.fn, self.threads, types, consts)
         kept.append(k)
@@ -191,12 +200,18 @@ class Kernel:
             if isinstance(node, ir.Index | ir.VecIndex) and isinstance(node.base, ir.Var):
                 dims.setdefault(node.base.sym, len(node.idx))
             if isinstance(node, ir.Do):
-                n = [a.type.n for a in node.args if isinstance(a, ir.Expr) and isinstance(a.type, T.Coord)]
+                n = [
+                    a.type.n
+                    for a in node.args
+                    if isinstance(a, ir.Expr) and isinstance(a.type, T.Coord)
+                ]
                 for a in node.args if n else []:
                     if isinstance(a, ir.Var) and isinstance(a.type, GL):
                         dims.setdefault(a.sym, n[0])
             if isinstance(node, ir.CallDevice):
-                passed += [(p, a.sym) for p, a in zip(node.fn.params, node.args) if isinstance(a, ir.Var)]
+                passed += [
+                    (p, a.sym) for p, a in zip(node.fn.params, node.args) if isinstance(a, ir.Var)
+                ]
         for _ in k.functions:  # helpers may call helpers
             for inner, outer in passed:
                 if inner in dims:
@@ -293,46 +308,23 @@ def as_grid(grid: Any) -> tuple[int, int, int]:
 
 
 def current(fn: Callable, captures: dict[tuple[str, ...], Any]) -> bool:
-    """Whether the module constants that a specialisation read still have those values."""
+    """Whether the module and closure names that a specialisation read still mean the same."""
     if not captures:
         return True
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
     for path, value in captures.items():
-        if path[0] == "@":
-            owner = captures_owner(fn, path[1])
-            if owner is None or not current(owner, {path[2:]: value}):
-                return False
-            continue
         try:
             now = cells[path[0]].cell_contents if path[0] in cells else fn.__globals__[path[0]]
             for attr in path[1:]:
                 now = getattr(now, attr)
         except (KeyError, AttributeError, ValueError):
             return False
-        if type(now) is not type(value) or now != value:
+        now = plain(now)
+        if now is value and not isinstance(value, list | dict):
+            continue
+        if type(now) is not type(value) or not isinstance(now, COMPARABLE) or now != value:
             return False
     return True
-
-
-def captures_owner(fn: Callable, name: str) -> Callable | None:
-    """The device function that a kernel knows under `name`."""
-    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
-    f = cells[name].cell_contents if name in cells else fn.__globals__.get(name)
-    return f.fn if isinstance(f, frontend.DeviceFunction) else None
-
-
-def compare(*args: Any, **kwargs: Any) -> Any:
-    """predicted | simulated | measured for one launch: see tklearn.compare.compare."""
-    from tklearn.compare import compare as run
-
-    return run(*args, **kwargs)
-
-
-def doctor() -> Any:
-    """What this machine can do, what will be skipped and why, on one screen."""
-    from tklearn.doctor import doctor as run
-
-    return run()
 
 
 def torch_op(*args: Any, **kwargs: Any) -> Any:
@@ -340,17 +332,3 @@ def torch_op(*args: Any, **kwargs: Any) -> Any:
     from tklearn.torch_ops import torch_op as run
 
     return run(*args, **kwargs)
-
-
-__all__ = [
-    "OPS",
-    "Iterable",
-    "Kernel",
-    "TkError",
-    "compare",
-    "device",
-    "doctor",
-    "intrinsic",
-    "kernel",
-    "torch_op",
-]

@@ -47,7 +47,7 @@ def launch(
         )
     from tklearn.cuda.launch import run
 
-    return run(spec, grid, arrays, where)
+    return run(spec, grid, arrays, where, counting=machine == "counting")
 
 
 def typed(k: Kernel, values: list[Any]) -> tuple[dict[str, T.Type], list[Any]]:
@@ -185,7 +185,7 @@ def place(k: Kernel, arrays: list[Any], machine: str | None) -> str:
             f"the simulator works on arrays in host memory, not on {where}",
             hint="pass x.cpu() or cupy.asnumpy(x)",
         )
-    if machine == "cuda" and where == "cpu":
+    if machine in ("cuda", "counting") and where == "cpu":
         raise LaunchError(
             "TK420",
             f"{k.__name__}.gpu needs arrays on a GPU; these are in host memory",

@@ -1,0 +1,121 @@
+"""`tklearn record`: run a notebook on a GPU and keep what its comparisons measured.
+
+Every tk.compare of the notebook becomes a recording (recordings.py): the median time and the
+largest difference from the simulator, and, where Nsight Compute is installed, the hardware's
+counters, taken in a second run of the same cells with the counting build. Knows notebooks and the
+profiler's text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import linecache
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from tklearn import compare, recordings
+from tklearn.report import METRICS
+
+PROFILER_FLAGS = ("--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base")
+
+
+def main(argv: list[str]) -> int:
+    """`tklearn record NOTEBOOK [--out FOLDER]`. Returns 0, or 2 where there is no GPU."""
+    parser = argparse.ArgumentParser(
+        prog="tklearn record", description="Record a notebook on a GPU."
+    )
+    parser.add_argument("notebook", type=Path)
+    parser.add_argument("--out", type=Path, default=recordings.FOLDER)
+    parser.add_argument("--counters-only", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if not compare.gpu_here():
+        print("tklearn record needs a GPU and CuPy; tklearn doctor says what this machine has")
+        return 2
+    command = f"tklearn record {args.notebook.as_posix()}"
+    recorder = compare.Recorder(command, counting=args.counters_only)
+    compare.RECORDER = recorder
+    try:
+        run_cells(args.notebook)
+    finally:
+        compare.RECORDER = None
+    if args.counters_only:
+        return 0
+    found = recorder.found
+    if shutil.which("ncu"):
+        found = with_counters(found, args.notebook)
+    else:
+        print("no ncu on PATH: the recordings have no counters")
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / f"{args.notebook.stem}.json"
+    recordings.save(found, path)
+    for r in found:
+        print(
+            f"{r.kernel}: {r.seconds * 1e6:.2f} us, error {r.error:.2g}, {len(r.counters)} counters"
+        )
+    print(f"wrote {path}")
+    return 0
+
+
+def run_cells(notebook: Path) -> None:
+    """Executes the code cells in one namespace; each cell's text can be found by the front end."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    space: dict[str, object] = {"__name__": "__main__"}
+    for i, cell in enumerate(cells):
+        text = "".join(cell["source"])
+        if cell["cell_type"] != "code" or text.lstrip().startswith(("%", "!")):
+            continue
+        name = f"<{notebook.stem} cell {i}>"
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        exec(compile_cell(text, name), space)
+
+
+def compile_cell(text: str, name: str):  # noqa: ANN201
+    """A cell as a code object whose functions know their file."""
+    return compile(text, name, "exec")
+
+
+def with_counters(found: list[recordings.Recording], notebook: Path) -> list[recordings.Recording]:
+    """The recordings with the hardware's counters, from a run of the notebook under Nsight
+    Compute."""
+    names = "|".join(sorted({re.escape(r.kernel) for r in found}))
+    metrics = {m: key for key, (m, _) in METRICS.items() if m}
+    command = ["ncu", *PROFILER_FLAGS, "--metrics", ",".join(metrics)]
+    command += ["--kernel-name", f"regex:^({names})$", sys.executable, "-m", "tklearn.record"]
+    command += [str(notebook), "--counters-only"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=dict(os.environ), check=False
+    )
+    rows = read_profile(done.stdout, metrics)
+    if len(rows) != len(found):
+        print(f"ncu saw {len(rows)} launches, not {len(found)}: the recordings have no counters")
+        print("\n".join(f"  {line}" for line in (done.stdout + done.stderr).splitlines()[-8:]))
+        return found
+    return [replace(r, counters=c) for r, c in zip(found, rows, strict=True)]
+
+
+def read_profile(text: str, metrics: dict[str, str]) -> list[dict[str, int]]:
+    """The counters of each launch in the order of launching, from ncu's CSV."""
+    lines = [line for line in text.splitlines() if line.startswith('"')]
+    out = []
+    for row in csv.DictReader(io.StringIO("\n".join(lines))):
+        if not (row.get("ID") or "").isdigit():
+            continue  # the row of units
+        counts = {}
+        for metric, key in metrics.items():
+            value = (row.get(metric) or "").replace(",", "")
+            if value:
+                counts[key] = round(float(value))
+        out.append(counts)
+    return out
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
