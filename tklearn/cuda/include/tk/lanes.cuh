@@ -97,8 +97,8 @@ template <class T> TK_DEVICE T atomic_add(access<T>& x, T v) {
     using W = typename atomic_word<T>::type;
     return (T)atomicAdd(reinterpret_cast<W*>(plain<T>(x)), (W)v);
 }
-template <class T> TK_DEVICE float atomic_add(const elem<T>& x, float v) {
-    return (float)atomicAdd(x.ptr, (T)v);
+template <narrow F> TK_DEVICE float atomic_add(const elem<F>& x, float v) {
+    return (float)atomicAdd(x.ptr, (typename elem<F>::T)v);
 }
 TK_DEVICE int atomic_max(access<int>& x, int v) { return atomicMax(plain<int>(x), v); }
 TK_DEVICE u32 atomic_max(access<u32>& x, u32 v) { return atomicMax(plain<u32>(x), v); }

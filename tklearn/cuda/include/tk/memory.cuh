@@ -57,7 +57,8 @@ TK_DEVICE void load(rt<T, R, C, L>& t, const gl<U, N>& g, coord at) {
     using M = num<U>;
     using bits = typename M::bits;
     const window<U> w = tile_window<R, C>(g, at);
-    const bits* p = reinterpret_cast<const bits*>(w.p);
+    const int r0 = lane_row<X>(), c0 = lane_col<X>();
+    const bits* p = reinterpret_cast<const bits*>(w.p) + r0 * w.pitch + c0;
     if (w.holds(R, C) && (L == layout::col || w.aligned(2 * sizeof(U)))) {
 #pragma unroll
         for (int i = 0; i < X::PAIRS; i++) {
@@ -71,8 +72,8 @@ TK_DEVICE void load(rt<T, R, C, L>& t, const gl<U, N>& g, coord at) {
         constexpr int DR = L == layout::col, DC = L == layout::row;
 #pragma unroll
         for (int i = 0; i < X::PAIRS; i++) {
-            const int r = pair_row<X>(i), c = pair_col<X>(i);
-            const bits* q = p + r * w.pitch + c;
+            const int r = r0 + pair_row<X>(i), c = c0 + pair_col<X>(i);
+            const bits* q = p + pair_row<X>(i) * w.pitch + pair_col<X>(i);
             bits lo = 0, hi = 0;
             if (r < w.rows && c < w.cols) lo = q[0];
             if (r + DR < w.rows && c + DC < w.cols) hi = q[DR * w.pitch + DC];
@@ -87,7 +88,8 @@ TK_DEVICE void store(const gl<U, N>& g, const rt<T, R, C, L>& t, coord at) {
     using M = num<U>;
     using bits = typename M::bits;
     const window<U> w = tile_window<R, C>(g, at);
-    bits* p = reinterpret_cast<bits*>(w.p);
+    const int r0 = lane_row<X>(), c0 = lane_col<X>();
+    bits* p = reinterpret_cast<bits*>(w.p) + r0 * w.pitch + c0;
     if (w.holds(R, C) && (L == layout::col || w.aligned(2 * sizeof(U)))) {
 #pragma unroll
         for (int i = 0; i < X::PAIRS; i++) {
@@ -104,8 +106,8 @@ TK_DEVICE void store(const gl<U, N>& g, const rt<T, R, C, L>& t, coord at) {
         constexpr int DR = L == layout::col, DC = L == layout::row;
 #pragma unroll
         for (int i = 0; i < X::PAIRS; i++) {
-            const int r = pair_row<X>(i), c = pair_col<X>(i);
-            bits* q = p + r * w.pitch + c;
+            const int r = r0 + pair_row<X>(i), c = c0 + pair_col<X>(i);
+            bits* q = p + pair_row<X>(i) * w.pitch + pair_col<X>(i);
             const typename M::pair x = convert_pair<U, T>(t.raw(i));
             if (r < w.rows && c < w.cols) q[0] = M::lo(x);
             if (r + DR < w.rows && c + DC < w.cols) q[DR * w.pitch + DC] = M::hi(x);
@@ -142,16 +144,17 @@ TK_DEVICE void load(rt<T, R, C, L>& t, const st_view<ST, R, C>& s) {
             }
         }
     } else {
+        const int r0 = lane_row<X>(), c0 = lane_col<X>();
 #pragma unroll
         for (int i = 0; i < X::PAIRS; i++) {
-            const int r = pair_row<X>(i), c = pair_col<X>(i);
+            const int r = r0 + pair_row<X>(i), c = c0 + pair_col<X>(i);
             typename M::pair x;
             if constexpr (L == layout::row) {
-                x = *reinterpret_cast<const typename M::pair*>(s.bytes + s.offset(r, c, r));
+                x = *reinterpret_cast<const typename M::pair*>(s.bytes + s.offset(r, c, r0));
             } else {
                 using bits = const typename M::bits;
-                x = M::join(*reinterpret_cast<bits*>(s.bytes + s.offset(r, c, r)),
-                            *reinterpret_cast<bits*>(s.bytes + s.offset(r + 1, c, r + 1)));
+                x = M::join(*reinterpret_cast<bits*>(s.bytes + s.offset(r, c, r0)),
+                            *reinterpret_cast<bits*>(s.bytes + s.offset(r + 1, c, r0 + 1)));
             }
             t.set_raw(i, convert_pair<T, U>(x));
         }
@@ -163,16 +166,17 @@ TK_DEVICE void store(const st_view<ST, R, C>& s, const rt<T, R, C, L>& t) {
     using X = rt<T, R, C, L>;
     using U = typename ST::type;
     using M = num<U>;
+    const int r0 = lane_row<X>(), c0 = lane_col<X>();
 #pragma unroll
     for (int i = 0; i < X::PAIRS; i++) {
-        const int r = pair_row<X>(i), c = pair_col<X>(i);
+        const int r = r0 + pair_row<X>(i), c = c0 + pair_col<X>(i);
         const typename M::pair x = convert_pair<U, T>(t.raw(i));
         if constexpr (L == layout::row) {
-            *reinterpret_cast<typename M::pair*>(s.bytes + s.offset(r, c, r)) = x;
+            *reinterpret_cast<typename M::pair*>(s.bytes + s.offset(r, c, r0)) = x;
         } else {
             using bits = typename M::bits;
-            *reinterpret_cast<bits*>(s.bytes + s.offset(r, c, r)) = M::lo(x);
-            *reinterpret_cast<bits*>(s.bytes + s.offset(r + 1, c, r + 1)) = M::hi(x);
+            *reinterpret_cast<bits*>(s.bytes + s.offset(r, c, r0)) = M::lo(x);
+            *reinterpret_cast<bits*>(s.bytes + s.offset(r + 1, c, r0 + 1)) = M::hi(x);
         }
     }
 }
@@ -319,10 +323,10 @@ template <bool TRANS, class T, int N> TK_DEVICE void ldmatrix_at(reg_array<T, N>
     else if constexpr (N == 4) ldmatrix_x2<TRANS>(address, a.d[0], a.d[1]);
     else ldmatrix_x1<TRANS>(address, a.d[0]);
 }
-template <class T, int N> TK_DEVICE void ldmatrix(reg_array<T, N>& a, const elem<T>& x) {
+template <class T, int N, narrow F> TK_DEVICE void ldmatrix(reg_array<T, N>& a, const elem<F>& x) {
     ldmatrix_at<false>(a, x.ptr);
 }
-template <class T, int N> TK_DEVICE void ldmatrix(reg_array<T, N>& a, const elem<T>& x, trans_tag) {
+template <class T, int N, narrow F> TK_DEVICE void ldmatrix(reg_array<T, N>& a, const elem<F>& x, trans_tag) {
     ldmatrix_at<true>(a, x.ptr);
 }
 
@@ -355,11 +359,14 @@ template <class T, int N> TK_DEVICE void vec_write(T* p, const vec<T, N>& v) {
 }
 template <int N, class X> TK_DEVICE auto vec_load(X&& x, coord i) {
     auto* p = group_ptr<N>(x, i);
-    using T = typename base_of<decltype(p)>::type;
-    return vec_read<T, N>(p);
+    return vec_read<typename base_of<decltype(p)>::type, N>(p);
 }
 template <int N, class X, class T> TK_DEVICE void vec_store(X&& x, coord i, const vec<T, N>& v) {
     vec_write(group_ptr<N>(x, i), v);
+}
+template <int N, class X> TK_DEVICE auto vec_load(X&& x, int i) { return vec_load<N>(x, coord(i)); }
+template <int N, class X, class T> TK_DEVICE void vec_store(X&& x, int i, const vec<T, N>& v) {
+    vec_store<N>(x, coord(i), v);
 }
 
 }  // namespace tk

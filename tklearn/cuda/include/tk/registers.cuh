@@ -147,17 +147,19 @@ template <class X> TK_DEVICE bool run_writer() {
     else return laneid() < 4;
 }
 
-// Row and column, inside the tile, of the first element of pair p; the second one is one column
-// (col layout: one row) further.
-template <class X> TK_DEVICE int pair_row(int p) {
-    const int b = p >> 2, q = p & 3, lane = laneid();
-    if constexpr (X::LAYOUT == layout::row) return 16 * (b / X::CB) + 8 * (q & 1) + (lane >> 2);
-    else return 16 * (b / X::CB) + 8 * (q >> 1) + 2 * (lane & 3);
+// Row and column, inside the tile, of the first element of pair p: a part that depends on the lane
+// plus a part that depends on p. The second element is one column (col layout: one row) further.
+template <class X> TK_DEVICE int lane_row() {
+    return X::LAYOUT == layout::row ? laneid() >> 2 : 2 * (laneid() & 3);
 }
-template <class X> TK_DEVICE int pair_col(int p) {
-    const int b = p >> 2, q = p & 3, lane = laneid();
-    if constexpr (X::LAYOUT == layout::row) return 16 * (b % X::CB) + 8 * (q >> 1) + 2 * (lane & 3);
-    else return 16 * (b % X::CB) + 8 * (q & 1) + (lane >> 2);
+template <class X> TK_DEVICE int lane_col() {
+    return X::LAYOUT == layout::row ? 2 * (laneid() & 3) : laneid() >> 2;
+}
+template <class X> TK_DEVICE constexpr int pair_row(int p) {
+    return 16 * ((p >> 2) / X::CB) + 8 * (X::LAYOUT == layout::row ? p & 1 : (p >> 1) & 1);
+}
+template <class X> TK_DEVICE constexpr int pair_col(int p) {
+    return 16 * ((p >> 2) % X::CB) + 8 * (X::LAYOUT == layout::row ? (p >> 1) & 1 : p & 1);
 }
 
 }  // namespace tk

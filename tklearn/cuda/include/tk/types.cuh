@@ -179,8 +179,19 @@ template <class T> using access = volatile T;
 template <class T> using access = T;
 #endif
 
-// elem<T>: a reference to a 16- or 8-bit float in memory. Reading gives a float, writing rounds.
-template <class T> struct elem {
+// elem<F>: a reference to a 16- or 8-bit float in memory. Reading gives a float, writing rounds. It
+// is named by an enumerator and not by the type, because C++ would otherwise also look for functions
+// of it (fma, exp, ...) where the type was declared, that is among CUDA's own.
+enum class narrow { bf16, f16, e4m3, e5m2 };
+template <narrow F> struct narrow_type;
+template <> struct narrow_type<narrow::bf16> { using type = bf16; };
+template <> struct narrow_type<narrow::f16> { using type = f16; };
+#ifdef TK_FP8
+template <> struct narrow_type<narrow::e4m3> { using type = e4m3; };
+template <> struct narrow_type<narrow::e5m2> { using type = e5m2; };
+#endif
+template <narrow F> struct elem {
+    using T = typename narrow_type<F>::type;
     using bits = typename num<T>::bits;
     T* ptr;
     TK_DEVICE float get() const {
@@ -198,20 +209,20 @@ template <class T> struct elem {
     TK_DEVICE const elem& operator/=(float x) const { return *this = __fdiv_rn(get(), x); }
 };
 
-// ref_t<T>: what indexing an array of T gives: T& for float and integers, elem<T> for the rest.
+// ref_t<T>: what indexing an array of T gives: T& for float and integers, elem<F> for the rest.
 template <class T> struct ref_of {
     using type = access<T>&;
     TK_DEVICE static type make(T* p) { return *p; }
 };
-template <class T> struct narrow_ref {
-    using type = elem<T>;
-    TK_DEVICE static type make(T* p) { return elem<T>{p}; }
+template <narrow F> struct narrow_ref {
+    using type = elem<F>;
+    TK_DEVICE static type make(typename elem<F>::T* p) { return elem<F>{p}; }
 };
-template <> struct ref_of<bf16> : narrow_ref<bf16> {};
-template <> struct ref_of<f16> : narrow_ref<f16> {};
+template <> struct ref_of<bf16> : narrow_ref<narrow::bf16> {};
+template <> struct ref_of<f16> : narrow_ref<narrow::f16> {};
 #ifdef TK_FP8
-template <> struct ref_of<e4m3> : narrow_ref<e4m3> {};
-template <> struct ref_of<e5m2> : narrow_ref<e5m2> {};
+template <> struct ref_of<e4m3> : narrow_ref<narrow::e4m3> {};
+template <> struct ref_of<e5m2> : narrow_ref<narrow::e5m2> {};
 #endif
 template <class T> using ref_t = typename ref_of<T>::type;
 
