@@ -16,11 +16,11 @@ from tklearn import block, blockIdx, warp, warpid
 from tklearn.kernels.arrays import cdiv, fit, launch, look, output
 
 HALVES = (tk.bf16, tk.f16)
-GROUP = 8  # blocks that run together share rows of A: this many tile rows to a group
 
 
 class Config(NamedTuple):
-    """Block tile BM x BN, K in steps of BK with STAGES in flight, warp tile WM x WN, k-slices of KS."""
+    """Block tile BM x BN; K in steps of BK, STAGES of them in memory; warp tile WM x WN; k in slices
+    of KS from shared memory to registers; GROUP tile rows share the L2 cache."""
 
     BM: int = 128
     BN: int = 128
@@ -29,6 +29,7 @@ class Config(NamedTuple):
     WM: int = 64
     WN: int = 64
     KS: int = 16
+    GROUP: int = 8
 
 
 BIG = Config()
@@ -38,7 +39,7 @@ SMALL = Config(64, 64, 64, 4, 32, 32)
 @cache
 def make(T: Any = tk.bf16, config: Config = BIG) -> tk.Kernel:
     """The kernel for one dtype and one choice of tiles."""
-    BM, BN, BK, STAGES, WM, WN, KS = config
+    BM, BN, BK, STAGES, WM, WN, KS, GROUP = config
 
     @tk.kernel(warps=BM // WM * (BN // WN))
     def gemm(A: tk.gl(T), B: tk.gl(T), C: tk.gl(T)):
