@@ -12,7 +12,9 @@ from tklearn.lang import frontend, ir
 from tklearn.lang import types as T
 
 
-def specialise(fn: Callable[..., Any], threads: Any, ndims: dict[str, int] | None = None, **consts: Any) -> ir.Kernel:
+def specialise(
+    fn: Callable[..., Any], threads: Any, ndims: dict[str, int] | None = None, **consts: Any
+) -> ir.Kernel:
     """`fn` for blocks of `threads`; arrays have the dimensions in `ndims`, else 1."""
     params, defaults = frontend.parameters(fn)
     types = {
@@ -50,7 +52,9 @@ def softmax(x: tk.gl_bf, y: tk.gl_bf):
     warp.store(y, row, (blockIdx.x * 4 + warpid(), 0))
 
 
-def layernorm(x: tk.gl_bf, w: tk.gl_bf, b: tk.gl_bf, y: tk.gl_bf, D: tk.const = 256, EPS: tk.const = 1e-5):
+def layernorm(
+    x: tk.gl_bf, w: tk.gl_bf, b: tk.gl_bf, y: tk.gl_bf, D: tk.const = 256, EPS: tk.const = 1e-5
+):
     at = blockIdx.x * 4 + warpid()
     v = tk.rv(tk.f32, D)
     g = tk.rv(tk.f32, D)
@@ -111,6 +115,11 @@ def warp_sum(x: tk.gl_fl, y: tk.gl_fl):
         y[blockIdx.x] = total
 
 
+def parameters(i: tk.i32, A: tk.gl_fl, ok: tk.bool_, f: tk.f32, big: tk.i64, no: tk.bool_, u: tk.u32, B: tk.gl_bf):
+    if ok and not no:
+        A[i] = f + float(big) + float(u) + B[0, 1]
+
+
 # ------------------------------------------------------------------- every node of lanes' language
 @tk.intrinsic(cuda="__popc({x})", sim=lambda x: x, result=tk.i32)
 def popc(x):
@@ -146,8 +155,18 @@ def larger_plus(a: tk.i32):
     return larger(a, 3)
 
 
-def nodes(n: tk.i32, half: tk.f32, big: tk.i64, u: tk.u32, flag: tk.bool_,
-          x: tk.gl_fl, y: tk.gl(tk.i32), h: tk.gl_hf, c: tk.gl(tk.u8), A: tk.gl_hf):
+def nodes(
+    n: tk.i32,
+    half: tk.f32,
+    big: tk.i64,
+    u: tk.u32,
+    flag: tk.bool_,
+    x: tk.gl_fl,
+    y: tk.gl(tk.i32),
+    h: tk.gl_hf,
+    c: tk.gl(tk.u8),
+    A: tk.gl_hf,
+):
     s = tk.shared_array(tk.f32, 32, 33)
     hist = tk.shared_array(tk.i32, 32)
     tile = tk.shared(tk.st_hf(64, 64))
@@ -237,7 +256,9 @@ TILE_DIMS = {"A": 2, "B": 3, "C": 2, "out": 2}
 def tiles(dtype: T.DType) -> Callable[..., Any]:
     """A kernel of 2 warps with every operation on tiles of `dtype`."""
 
-    def tile_operations(A: tk.gl(dtype), B: tk.gl(dtype), C: tk.gl_fl, v: tk.gl(dtype), out: tk.gl(dtype)):
+    def tile_operations(
+        A: tk.gl(dtype), B: tk.gl(dtype), C: tk.gl_fl, v: tk.gl(dtype), out: tk.gl(dtype)
+    ):
         s = tk.shared(tk.st(dtype, 32, 32))
         pair = tk.shared(tk.st(dtype, 32, 32, 0, 8), 2)
         sv = tk.shared(tk.sv(dtype, 64))
@@ -353,7 +374,12 @@ def instructions(A: tk.gl_bf, x: tk.gl_fl, y: tk.gl(tk.i32), u: tk.gl(tk.u32), C
     warp.ldmatrix(b, s[lane % 16, 16], True)
     warp.mma_m16n8k16(c, a, b)
     warp.mma_m16n8k8(c, ta, tb)
-    v = warp.shfl(c[0], 3) + warp.shfl_up(c[1], 1) + warp.shfl_down(c[2], 2) + warp.shfl_xor(c[3], 1)
+    v = (
+        warp.shfl(c[0], 3)
+        + warp.shfl_up(c[1], 1)
+        + warp.shfl_down(c[2], 2)
+        + warp.shfl_xor(c[3], 1)
+    )
     n = warp.shfl(threadIdx.x, 0)
     if warp.all(v > 0.0) and warp.any(v > 1.0):
         n += tk.i32(warp.ballot(v > 2.0))

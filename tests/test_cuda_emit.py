@@ -48,10 +48,14 @@ EXAMPLES = {
 def test_golden(name: str, request: pytest.FixtureRequest) -> None:
     path = GOLDEN / f"{name}.cu"
     text = emit(EXAMPLES[name]()).text
-    if os.environ.get("TKLEARN_UPDATE_GOLDEN") or request.config.getoption("--update-golden", False):
+    if os.environ.get("TKLEARN_UPDATE_GOLDEN") or request.config.getoption(
+        "--update-golden", False
+    ):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    assert path.read_text() == text, "the emitted C++ changed; look at the difference, then --update-golden"
+    assert path.read_text() == text, (
+        "the emitted C++ changed; look at the difference, then --update-golden"
+    )
 
 
 def _nodes_of(k: ir.Kernel) -> set[type]:
@@ -60,7 +64,8 @@ def _nodes_of(k: ir.Kernel) -> set[type]:
 
 def test_every_node_is_emitted() -> None:
     wanted = {
-        c for _, c in inspect.getmembers(ir, inspect.isclass)
+        c
+        for _, c in inspect.getmembers(ir, inspect.isclass)
         if issubclass(c, (ir.Expr, ir.Stmt)) and c not in (ir.Expr, ir.Stmt)
     }
     met: set[type] = set()
@@ -78,7 +83,9 @@ def test_every_operation_is_emitted() -> None:
             for n in ir.walk(body):
                 if isinstance(n, (ir.Do, ir.Call)) and not n.op.intrinsic:
                     met.add(n.op.name)
-                    assert n.op.cpp + ("<" if n.op.name in ("convert", "wait_group") else "(") in text
+                    assert (
+                        n.op.cpp + ("<" if n.op.name in ("convert", "wait_group") else "(") in text
+                    )
     assert set(OPS) - met == set()
 
 
@@ -112,7 +119,10 @@ def test_parentheses_keep_the_tree_and_no_more() -> None:
     less = ir.Compare(T.BOOL, HERE, "<", a, b)
     both = ir.Logic(T.BOOL, HERE, "and", less, less)
     assert _printed(ir.Logic(T.BOOL, HERE, "or", both, less)) == "(a < b && a < b) || a < b"
-    assert _printed(ir.Logic(T.BOOL, HERE, "and", ir.Logic(T.BOOL, HERE, "or", less, less), less)) == "(a < b || a < b) && a < b"
+    assert (
+        _printed(ir.Logic(T.BOOL, HERE, "and", ir.Logic(T.BOOL, HERE, "or", less, less), less))
+        == "(a < b || a < b) && a < b"
+    )
     assert _printed(ir.Unary(T.BOOL, HERE, "not", less)) == "!(a < b)"
     pick = ir.Select(T.I32, HERE, less, a, ir.Select(T.I32, HERE, less, b, c))
     assert _printed(pick) == "a < b ? a : a < b ? b : c"
@@ -264,5 +274,12 @@ def test_emit_needs_no_compiler() -> None:
         "import sys; import cuda_cases as c; from tklearn.cuda.emit import emit; emit(c.specialise(c.saxpy, 256));"
         "assert not {'cupy', 'torch', 'tklearn.cuda.compile'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent,
-                   env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{Path(__file__).parent.parent}"})
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        cwd=Path(__file__).parent.parent,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{Path(__file__).parent.parent}",
+        },
+    )

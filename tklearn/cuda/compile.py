@@ -7,6 +7,7 @@ know how kernels are launched.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -31,7 +32,10 @@ INCLUDE = Path(__file__).parent / "include"
 OPTIONS = ("-std=c++17", "-fmad=false", "--ptxas-options=-v")
 CACHE_LIMIT = 256 << 20  # bytes on disk; the least recently used entries go first
 _MAGIC = b"tklearn cubin 1\n"
-_WHEELS = (("nvidia-cuda-nvrtc", "nvidia-cuda-runtime"), ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12"))
+_WHEELS = (
+    ("nvidia-cuda-nvrtc", "nvidia-cuda-runtime"),
+    ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-runtime-cu12"),
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Facts:
     def __str__(self) -> str:
         text = f"registers a lane: {self.registers}"
         if self.spills:
-            text += f" (spills: {self.spill_stores} bytes stored, {self.spill_loads} loaded; take smaller tiles)"
+            text += f" (spills {self.spill_stores} bytes: take smaller tiles)"
         return text + "".join(f"; {n}" for n in self.notes)
 
 
@@ -78,8 +82,10 @@ def arch_name(arch: int) -> str:
     return "sm_90a" if arch == 90 else f"sm_{arch}"
 
 
-def compile_source(source: Source, arch: int, *, counting: bool = False, options: tuple[str, ...] = ()) -> Cubin:
-    """The cubin of `source` for an architecture (75, 80, 86, 89, 90, 120), from the cache if it is there.
+def compile_source(
+    source: Source, arch: int, *, counting: bool = False, options: tuple[str, ...] = ()
+) -> Cubin:
+    """The cubin of `source` for an architecture (75, 80, 86, 89, 90, 120), cached.
 
     counting: element accesses are volatile, so that a profiler counts what the source says.
     Errors: TK421 without NVRTC, TK423 if the C++ does not compile.
@@ -97,6 +103,11 @@ _memory: dict[str, Cubin] = {}  # part of the kernel cache: this process's cubin
 
 
 # ----------------------------------------------------------------------------------- the compiler
+def first_line(e: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(e).__name__}: {e}".splitlines()[0]
+
+
 def load_nvrtc() -> Any:
     """CuPy's NVRTC module; TK421 says what to install if it, or the library, is missing."""
     try:
@@ -105,9 +116,10 @@ def load_nvrtc() -> Any:
         nvrtc.getVersion()
     except (ImportError, RuntimeError, OSError) as e:
         raise LaunchError(
-            "TK421", f"the CUDA compiler NVRTC cannot be loaded ({type(e).__name__}: {str(e).splitlines()[0]})",
-            hint="pip install 'tklearn[gpu]' (or 'tklearn[gpu12]' for a CUDA 12 driver); tklearn doctor says which; "
-                 "the simulator works without it",
+            "TK421",
+            f"the CUDA compiler NVRTC cannot be loaded ({first_line(e)})",
+            hint="pip install 'tklearn[gpu]' (or 'tklearn[gpu12]' for a CUDA 12 driver); "
+            "tklearn doctor says which; the simulator works without it",
         ) from e
     return nvrtc
 
@@ -125,8 +137,11 @@ def include_dirs() -> tuple[str, ...]:
     for home in (os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
         if home and (Path(home) / "include" / "cuda_bf16.h").is_file():
             return str(INCLUDE), str(Path(home) / "include")
-    raise LaunchError("TK421", "the CUDA headers (cuda_bf16.h) that NVRTC needs cannot be found",
-                      hint="pip install 'tklearn[gpu]' brings them, or set CUDA_PATH to a CUDA toolkit")
+    raise LaunchError(
+        "TK421",
+        "the CUDA headers (cuda_bf16.h) that NVRTC needs cannot be found",
+        hint="pip install 'tklearn[gpu]' brings them, or set CUDA_PATH to a CUDA toolkit",
+    )
 
 
 @functools.cache
@@ -163,8 +178,11 @@ def _build(source: Source, arch: int, options: tuple[str, ...], key: str) -> Cub
 def compile_error(source: Source, name: str, log: str, arch: int) -> LaunchError:
     """The first error of NVRTC's log, at the Python line it comes from."""
     if "gpu-architecture" in log:
-        return LaunchError("TK421", f"this NVRTC ({compiler_version()}) does not know {arch_name(arch)}",
-                           hint="install the newest tklearn[gpu]; tklearn doctor says what fits the driver")
+        return LaunchError(
+            "TK421",
+            f"this NVRTC ({compiler_version()}) does not know {arch_name(arch)}",
+            hint="install the newest tklearn[gpu]; tklearn doctor says what fits the driver",
+        )
     errors = re.findall(r"^(.*?)\((\d+)\): (?:catastrophic )?error:? ?(.*)$", log, re.M)
     where, line, message = errors[0] if errors else ("", "0", log.strip().splitlines()[0])
     cpp_line = int(line) if where.endswith(name) else 0
@@ -176,20 +194,29 @@ def compile_error(source: Source, name: str, log: str, arch: int) -> LaunchError
         text += f" ({os.path.basename(where)}:{line})"
     if 0 < cpp_line <= len(source.lines):
         text += f"\n    {name}:{cpp_line}: {source.lines[cpp_line - 1][1].strip()}"
-    error = LaunchError("TK423", text, loc,
-                        "if the line is an intrinsic of yours, mend its CUDA; otherwise this is a fault of tklearn: "
-                        "please report it with kernel.source() and the log (error.log)")
+    error = LaunchError(
+        "TK423",
+        text,
+        loc,
+        "if the line is an intrinsic of yours, mend its CUDA; otherwise this is a fault of "
+        "tklearn: please report it with kernel.source() and the log (error.log)",
+    )
     error.log = log  # type: ignore[attr-defined]
     return error
 
 
 def read_facts(log: str) -> Facts:
     """The figures in a ptxas -v report of one kernel."""
+
     def number(pattern: str) -> int:
         found = re.findall(pattern, log)
         return max(map(int, found)) if found else 0
 
-    notes = re.findall(r"^ptxas .*?(?:warning|info)\s*:? ?(.*?C75\d\d.*|.*[Pp]otential Performance Loss.*)$", log, re.M)
+    notes = re.findall(
+        r"^ptxas .*?(?:warning|info)\s*:? ?(.*?C75\d\d.*|.*[Pp]otential Performance Loss.*)$",
+        log,
+        re.M,
+    )
     return Facts(
         registers=number(r"Used (\d+) registers"),
         spill_stores=number(r"(\d+) bytes spill stores"),
@@ -215,7 +242,7 @@ def cache_dir() -> Path:
 
 
 def cache_key(text: str, arch: int, options: tuple[str, ...]) -> str:
-    """A name for all that decides the cubin. Comments do not: a notebook cell's file name is in one."""
+    """A name for all that decides the cubin; comments, with a cell's file name, do not."""
     code = "\n".join(t for t in text.splitlines() if not t.lstrip().startswith("//"))
     parts = (code, headers_hash(), arch_name(arch), compiler_version(), *options)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -240,7 +267,11 @@ def read_entry(key: str) -> Cubin | None:
     path = cache_dir() / key
     try:
         data = path.read_bytes()
-        head, digest, rest = data[: len(_MAGIC)], data[len(_MAGIC) : len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
+        head, digest, rest = (
+            data[: len(_MAGIC)],
+            data[len(_MAGIC) : len(_MAGIC) + 32],
+            data[len(_MAGIC) + 32 :],
+        )
         if head != _MAGIC or hashlib.sha256(rest).digest() != digest:
             return None
         meta_text, image = rest.split(b"\n", 1)
@@ -249,16 +280,20 @@ def read_entry(key: str) -> Cubin | None:
         made = Cubin(image=image, cached=True, key=key, **{**meta, "facts": Facts(**meta["facts"])})
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    try:
+    with contextlib.suppress(OSError):  # a read-only cache still serves
         os.utime(path)  # used just now
-    except OSError:
-        pass  # a read-only cache still serves
     return made
 
 
 def write_entry(made: Cubin) -> None:
     """Keep a cubin on disk; other processes see all of it or nothing."""
-    meta = {"entry": made.entry, "arch": made.arch, "log": made.log, "seconds": made.seconds, "facts": asdict(made.facts)}
+    meta = {
+        "entry": made.entry,
+        "arch": made.arch,
+        "log": made.log,
+        "seconds": made.seconds,
+        "facts": asdict(made.facts),
+    }
     rest = json.dumps(meta).encode() + b"\n" + made.image
     folder = cache_dir()
     try:
@@ -269,8 +304,11 @@ def write_entry(made: Cubin) -> None:
         os.replace(temporary, folder / made.key)
         trim_cache(folder)
     except OSError as e:
-        warnings.warn(f"tklearn cannot keep compiled kernels in {folder}: {e}; set TKLEARN_CACHE to another folder",
-                      stacklevel=4)
+        warnings.warn(
+            f"tklearn cannot keep compiled kernels in {folder}: {e}; "
+            "set TKLEARN_CACHE to another folder",
+            stacklevel=4,
+        )
 
 
 def trim_cache(folder: Path, limit: int | None = None) -> None:

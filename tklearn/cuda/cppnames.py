@@ -10,30 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _CPP = """
-alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t
-class compl concept const consteval constexpr constinit const_cast continue co_await co_return
-co_yield decltype default delete do double dynamic_cast else enum explicit export extern false final
-float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator
-or or_eq override private protected public register reinterpret_cast requires restrict return short
-signed sizeof static static_assert static_cast struct switch template this thread_local throw true
-try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq
-main std printf assert malloc free memcpy memset abort exit NULL INFINITY NAN size_t ptrdiff_t
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
+char32_t class compl concept const consteval constexpr constinit const_cast continue co_await
+co_return co_yield decltype default delete do double dynamic_cast else enum explicit export
+extern false final float for friend goto if inline int long mutable namespace new noexcept not
+not_eq nullptr operator or or_eq override private protected public register reinterpret_cast
+requires restrict return short signed sizeof static static_assert static_cast struct switch
+template this thread_local throw true try typedef typeid typename union unsigned using virtual
+void volatile wchar_t while xor xor_eq main std printf assert malloc free memcpy memset abort
+exit NULL INFINITY NAN size_t ptrdiff_t
 """
 _CUDA = """
 threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 float2 float3 float4 int2 int3 int4
-uint2 uint3 uint4 double2 char4 uchar4 short2 clock clock64 nanosleep
-acos asin atan atan2 ceil cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmin fmod frexp hypot
-ldexp lgamma log log10 log1p log2 modf pow rint round rsqrt sin sinh sqrt tan tanh tgamma trunc y0 y1
-yn j0 j1 jn abs labs llabs min max div norm isnan isinf signbit copysign nan logb ilogb remainder
+uint2 uint3 uint4 double2 char4 uchar4 short2 clock clock64 nanosleep acos asin atan atan2 ceil
+cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmin fmod frexp hypot ldexp lgamma log
+log10 log1p log2 modf pow rint round rsqrt sin sinh sqrt tan tanh tgamma trunc y0 y1 yn j0 j1 jn
+abs labs llabs min max div norm isnan isinf signbit copysign nan logb ilogb remainder
 """
 _TK = """
-tk smem shared_memory subtile vec vec_load vec_store reg_array gl rt rv st sv arr col_vec row_vec coord row col
-layout elem num access ref_t ref_of narrow_ref num16 num8 same enable_if choose packed_array plain
-bf16 f16 f32 e4m3 e5m2 i32 i64 u8 u16 u32 u64 warp block warpgroup tma laneid warpid thread_rank
-floordiv floormod cdiv fms rcp relu maximum minimum sum copy convert convert_pair convert_bits
-swap_layout transpose row_max row_min row_sum col_max col_min col_sum commit_group wait_group
-atomic_add atomic_max atomic_min atomic_exch atomic_cas atomic_word to_i32 to_u32 to_i64 to_u8
-semaphore wait arrive trans trans_tag whole window regs kind st_view group_ptr vec_read vec_write
+tk smem shared_memory subtile vec vec_load vec_store reg_array gl rt rv st sv arr col_vec
+row_vec coord row col layout elem num access ref_t ref_of narrow_ref num16 num8 same enable_if
+choose packed_array plain bf16 f16 f32 e4m3 e5m2 i32 i64 u8 u16 u32 u64 warp block warpgroup tma
+laneid warpid thread_rank floordiv floormod cdiv fms rcp relu maximum minimum sum copy convert
+convert_pair convert_bits swap_layout transpose row_max row_min row_sum col_max col_min col_sum
+commit_group wait_group atomic_add atomic_max atomic_min atomic_exch atomic_cas atomic_word
+to_i32 to_u32 to_i64 to_u8 semaphore wait arrive trans trans_tag whole window regs kind st_view
+group_ptr vec_read vec_write
 """
 RESERVED = frozenset(f"{_CPP} {_CUDA} {_TK}".split())
 

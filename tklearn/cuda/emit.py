@@ -51,7 +51,7 @@ class Source:
 
 
 def emit(kernel: ir.Kernel, comments: bool = False) -> Source:
-    """Print `kernel` as a .cu file; with `comments` the Python lines stand between the C++ lines."""
+    """Print `kernel` as a .cu file; with `comments`, Python lines between the C++ lines."""
     return _File(kernel, comments).source()
 
 
@@ -137,7 +137,8 @@ class _File:
         if _uses_fp8(k, self._ordered):
             yield "#define TK_FP8"
         yield '#include "tk/tk.cuh"'
-        if any(isinstance(n, (ir.Print, ir.Assert)) for b in (k, *self._ordered) for n in ir.walk(b.body)):
+        bodies = (k.body, *(f.body for f in self._ordered))
+        if any(isinstance(n, ir.Print | ir.Assert) for b in bodies for n in ir.walk(b)):
             yield '#include "tk/debug.cuh"'
         yield ""
         yield "namespace tk {"
@@ -272,7 +273,11 @@ class _Body:
         op, t = s.op.removesuffix("="), s.target
         floors = op in ("//", "%") and not (nonneg(t) and nonneg(s.value))
         packed = isinstance(t, ir.TileReg) and t.tile.type.dtype in NARROW
-        packed |= isinstance(t, ir.Index) and isinstance(t.base.type, T.Regs) and t.base.type.dtype in NARROW
+        packed |= (
+            isinstance(t, ir.Index)
+            and isinstance(t.base.type, T.Regs)
+            and t.base.type.dtype in NARROW
+        )
         if not (floors or packed or isinstance(t, ir.VecIndex)):
             symbol = "/" if op == "//" else op
             self.line(s.loc, f"{self.ex.place(t)} {symbol}= {self.ex(s.value)};")
@@ -288,7 +293,9 @@ class _Body:
 
     def _swap(self, s: ir.Swap) -> None:
         fresh = [self.names.fresh("tmp") for _ in s.values]
-        read = " ".join(f"{type_text(v.type)} {n} = {self.ex(v)};" for n, v in zip(fresh, s.values, strict=True))
+        read = " ".join(
+            f"{type_text(v.type)} {n} = {self.ex(v)};" for n, v in zip(fresh, s.values, strict=True)
+        )
         write = " ".join(f"{self._store(t, n)};" for n, t in zip(fresh, s.targets, strict=True))
         self.line(s.loc, f"{{ {read} {write} }}")
 
@@ -371,7 +378,7 @@ class _Body:
             else:  # threadIdx.x is an object that reads as an int
                 values.append(f"int({self.ex(a)})" if isinstance(a, ir.Special) else self.ex(a))
         macro = "TK_PRINT" if level == ir.LANE else "TK_PRINT_WARP"
-        self.line(s.loc, f'{macro}({", ".join([chr(34) + " ".join(form) + chr(34), *values])});')
+        self.line(s.loc, f"{macro}({', '.join([chr(34) + ' '.join(form) + chr(34), *values])});")
 
     def _breakpoint(self, s: ir.Breakpoint) -> None:
         self.line(s.loc, "// breakpoint() stops in the simulator only")

@@ -26,7 +26,8 @@ PREC = {
 # Legal without parentheses, but compilers warn: && inside ||, a sum shifted, bit operators mixed.
 CLARIFY = {
     "or": {"and"}, "<<": {"+", "-"}, ">>": {"+", "-"},
-    "&": {"+", "-", "<<", ">>"}, "^": {"+", "-", "&", "<<", ">>"}, "|": {"+", "-", "&", "^", "<<", ">>"},
+    "&": {"+", "-", "<<", ">>"}, "^": {"+", "-", "<<", ">>", "&"},
+    "|": {"+", "-", "<<", ">>", "&", "^"},
 }  # fmt: skip
 NARROW = (T.bf16, T.f16, T.e4m3, T.e5m2)
 # Compile-time arguments that the headers take as template arguments, not in parentheses.
@@ -261,12 +262,18 @@ class Expressions:
 
         def argument(m: re.Match[str]) -> str:
             a = given[m[1]]
-            alone = text[: m.start()].rstrip()[-1:] in ("(", ",", "") and text[m.end() :].lstrip()[:1] in (")", ",", "")
+            alone = text[: m.start()].rstrip()[-1:] in ("(", ",", "") and text[m.end() :].lstrip()[
+                :1
+            ] in (")", ",", "")
             if isinstance(a, ir.Expr) and not isinstance(a, ir.Special) and not alone:
                 return self(a, PRIMARY)
             return self._argument("src", a)
 
-        return re.sub(r"\{(" + "|".join(map(re.escape, given)) + r")\}", argument, text) if given else text
+        return (
+            re.sub(r"\{(" + "|".join(map(re.escape, given)) + r")\}", argument, text)
+            if given
+            else text
+        )
 
     def _argument(self, role: str, a: Any) -> str:
         if isinstance(a, ir.Special) and "." in a.name and role != "coord":
@@ -296,7 +303,9 @@ def changes(body: Iterable[ir.Stmt]) -> set[ir.Sym]:
         elif isinstance(s, ir.Swap):
             targets = s.targets
         elif isinstance(s, ir.Do):
-            targets = [a for p, a in zip(s.op.params, s.args, strict=False) if p.role in ("dst", "acc")]
+            targets = [
+                a for p, a in zip(s.op.params, s.args, strict=False) if p.role in ("dst", "acc")
+            ]
         elif isinstance(s, ir.CallDevice):
             written = changes(s.fn.body)
             targets = [a for p, a in zip(s.fn.params, s.args, strict=False) if p in written]

@@ -16,6 +16,8 @@ from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from tklearn.cuda.compile import Cubin, compile_source
 from tklearn.cuda.emit import emit
 from tklearn.lang import ir
@@ -26,15 +28,22 @@ from tklearn.report import Report
 # How each parameter lies in the argument buffer: struct letters, bytes, alignment. An array is the
 # header's gl: pointer, dim[4], stride[3] in elements.
 GL_LAYOUT = ("Qiiiiqqq", 48, 8)
-SCALAR_LAYOUT = {"i32": ("i", 4, 4), "u32": ("I", 4, 4), "i64": ("q", 8, 8), "f32": ("f", 4, 4), "bool": ("?", 1, 1)}
+SCALAR_LAYOUT = {
+    "i32": ("i", 4, 4),
+    "u32": ("I", 4, 4),
+    "i64": ("q", 8, 8),
+    "f32": ("f", 4, 4),
+    "bool": ("?", 1, 1),
+}
 DEFAULT_SHARED = 48 * 1024  # more has to be asked for
 MAX_GRID = (2**31 - 1, 65535, 65535)
 NO_CONTEXT = 201
 # Driver errors after which every call of the process fails.
 STICKY = {
-    700: "an illegal memory access", 702: "a time-out", 710: "a failed assert", 714: "a hardware stack error",
-    715: "an illegal instruction", 716: "a misaligned address", 717: "an address of the wrong kind",
-    718: "an invalid program counter", 719: "a failed launch", 999: "an unknown error",
+    700: "an illegal memory access", 702: "a time-out", 710: "a failed assert",
+    714: "a hardware stack error", 715: "an illegal instruction", 716: "a misaligned address",
+    717: "an address of the wrong kind", 718: "an invalid program counter", 719: "a failed launch",
+    999: "an unknown error",
 }  # fmt: skip
 
 
@@ -42,7 +51,9 @@ def argument_format(params: list[ir.Sym]) -> struct.Struct:
     """The argument buffer of a kernel, with the padding that C++ puts between parameters."""
     text, at = "<", 0
     for p in params:
-        letters, size, align = GL_LAYOUT if isinstance(p.type, GL) else SCALAR_LAYOUT[p.type.dtype.name]
+        letters, size, align = (
+            GL_LAYOUT if isinstance(p.type, GL) else SCALAR_LAYOUT[p.type.dtype.name]
+        )
         pad = -at % align
         text += "x" * pad + letters
         at += pad + size
@@ -62,8 +73,11 @@ def gl_fields(ptr: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tup
 def check_grid(grid: tuple[int, int, int]) -> None:
     """TK407 for a grid that the driver refuses."""
     if grid[0] > MAX_GRID[0] or grid[1] > MAX_GRID[1] or grid[2] > MAX_GRID[2] or min(grid) < 0:
-        raise LaunchError("TK407", f"a grid of {grid} is not possible",
-                          hint="x is below 2**31, y and z are at most 65535, none is negative")
+        raise LaunchError(
+            "TK407",
+            f"a grid of {grid} is not possible",
+            hint="x is below 2**31, y and z are at most 65535, none is negative",
+        )
 
 
 def gpu_error(e: Exception, what: str) -> LaunchError:
@@ -71,42 +85,96 @@ def gpu_error(e: Exception, what: str) -> LaunchError:
     status = getattr(e, "status", None)
     if status in STICKY:
         return LaunchError(
-            "TK424", f"the CUDA context is lost: {what} met {STICKY[status]} ({e}), perhaps of an earlier kernel",
-            hint="restart the kernel (Jupyter: Kernel > Restart): after such a fault every CUDA call of this process "
-                 "fails. Before running on the GPU again, find the line with kernel.sim[grid](...)",
+            "TK424",
+            f"the CUDA context is lost: {what} met {STICKY[status]} ({e}), "
+            "perhaps of an earlier kernel",
+            hint="restart the kernel (Jupyter: Kernel > Restart): every CUDA call of this process "
+            "fails from now on. Before the next try, find the line with kernel.sim[grid](...)",
         )
-    return LaunchError("TK400", f"{what} failed: {e}", hint="tk.doctor() says what this machine can do")
+    return LaunchError(
+        "TK400", f"{what} failed: {e}", hint="tk.doctor() says what this machine can do"
+    )
 
 
 # --------------------------------------------------------------------------------------- devices
 @cache
 def device_facts(device: int) -> tuple[str, int, int]:
-    """Name, compute capability (90) and the most shared bytes of a block, of one GPU. Error TK420."""
+    """A GPU's name, compute capability (90) and most shared bytes of a block. Error TK420."""
     try:
         from cupy.cuda import runtime
 
         props = runtime.getDeviceProperties(device)
         optin = runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device)
     except ImportError as e:
-        raise LaunchError("TK420", "a launch on the GPU needs CuPy, which is not installed",
-                          hint="pip install 'tklearn[gpu]'; tklearn doctor names the right extra") from e
+        raise LaunchError(
+            "TK420",
+            "a launch on the GPU needs CuPy, which is not installed",
+            hint="pip install 'tklearn[gpu]'; tklearn doctor names the right extra",
+        ) from e
     except RuntimeError as e:
-        raise LaunchError("TK420", f"there is no GPU {device} that CUDA can use ({e})",
-                          hint="tklearn doctor says what is missing; arrays in host memory run on the simulator") from e
+        raise LaunchError(
+            "TK420",
+            f"there is no GPU {device} that CUDA can use ({e})",
+            hint="tklearn doctor says what is missing; arrays in host memory run on the simulator",
+        ) from e
     name = props["name"]
-    return (name.decode() if isinstance(name, bytes) else name), 10 * props["major"] + props["minor"], optin
+    return (
+        (name.decode() if isinstance(name, bytes) else name),
+        10 * props["major"] + props["minor"],
+        optin,
+    )
+
+
+def device_name(device: int = 0) -> str:
+    """The GPU's name, as the driver has it."""
+    return device_facts(device)[0]
+
+
+def driver_version() -> str:
+    """The newest CUDA version that the driver runs, such as "13.0"."""
+    from cupy.cuda import runtime
+
+    version = runtime.driverGetVersion()
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def to_device(a: np.ndarray) -> Any:
+    """A NumPy array copied to the current GPU: CuPy's, or torch's where CuPy lacks the dtype."""
+    bits = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}.get(a.dtype.name)
+    if bits is None:
+        import cupy
+
+        return cupy.asarray(a)
+    try:
+        import torch
+    except ImportError as e:
+        raise LaunchError(
+            "TK401",
+            f"CuPy has no {a.dtype.name}, and torch, which has it, is not installed",
+            hint="pip install 'tklearn[torch]'",
+        ) from e
+    raw = torch.from_numpy(np.ascontiguousarray(a).view(bits))
+    return raw.cuda().view(getattr(torch, a.dtype.name))
 
 
 def check_device(spec: ir.Kernel, device: int) -> None:
     """TK422 for a GPU that is too old, TK408 for one with too little shared memory."""
     name, capability, limit = device_facts(device)
     if spec.arch > capability:
-        raise LaunchError("TK422", f"'{spec.name}' needs an sm_{spec.arch} GPU; {name} is sm_{capability}",
-                          spec.arch_loc, "the simulator runs it on any machine; other dtypes may need less")
+        raise LaunchError(
+            "TK422",
+            f"'{spec.name}' needs an sm_{spec.arch} GPU; {name} is sm_{capability}",
+            spec.arch_loc,
+            "the simulator runs it on any machine; other dtypes may need less",
+        )
     if spec.shared_bytes > limit:
-        raise LaunchError("TK408", f"'{spec.name}' needs {spec.shared_bytes} bytes of shared memory; "
-                                   f"{name} gives a block at most {limit}",
-                          spec.shared[-1].loc if spec.shared else None, "take smaller tiles or fewer stages")
+        raise LaunchError(
+            "TK408",
+            f"'{spec.name}' needs {spec.shared_bytes} bytes of shared memory; "
+            f"{name} gives a block at most {limit}",
+            spec.shared[-1].loc if spec.shared else None,
+            "take smaller tiles or fewer stages",
+        )
 
 
 def current_stream(device: int, torch: Any) -> int:
@@ -143,7 +211,9 @@ class Launcher:
         self._buffer = ctypes.create_string_buffer(max(1, size))
         self._size = ctypes.c_size_t(size)
         # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END: the whole argument buffer in one piece.
-        self._extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(self._buffer), 2, ctypes.addressof(self._size), 0)
+        self._extra = (ctypes.c_void_p * 5)(
+            1, ctypes.addressof(self._buffer), 2, ctypes.addressof(self._size), 0
+        )
         self._extra_ptr = ctypes.addressof(self._extra)
 
     def _load(self) -> None:
@@ -156,7 +226,11 @@ class Launcher:
                 self._module.load(self.cubin.image)
                 self.handle: int = self._module.get_function(self.cubin.entry).ptr
                 if self.shared > DEFAULT_SHARED:
-                    driver.funcSetAttribute(self.handle, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, self.shared)
+                    driver.funcSetAttribute(
+                        self.handle,
+                        driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                        self.shared,
+                    )
         except RuntimeError as e:
             raise gpu_error(e, f"loading '{self.name}'") from e
         self._driver_launch = driver.launchKernel
@@ -181,7 +255,9 @@ class Launcher:
     def _enqueue(self, grid: tuple[int, int, int], values: list[Any], stream: int) -> None:
         with self._lock:  # the driver copies the buffer before it returns
             self._format.pack_into(self._buffer, 0, *values)
-            self._driver_launch(self.handle, *grid, *self.threads, self.shared, stream, 0, self._extra_ptr)
+            self._driver_launch(
+                self.handle, *grid, *self.threads, self.shared, stream, 0, self._extra_ptr
+            )
 
     def _enqueue_there(self, grid: tuple[int, int, int], values: list[Any], stream: int) -> None:
         """The same with this launcher's device made current for a moment."""
@@ -192,11 +268,23 @@ class Launcher:
 
     def report(self, grid: tuple[int, int, int], timer: Callable[[], float] | None) -> Report:
         """The report of a launch; it is timed only when its seconds are read."""
-        return Report(self.name, "cuda", device_facts(self.device)[0], grid, self.threads, self.file,
-                      self.first_line, compiled=self.cubin.facts, timer=timer)
+        return Report(
+            self.name,
+            "cuda",
+            device_name(self.device),
+            grid,
+            self.threads,
+            self.file,
+            self.first_line,
+            compiled=self.cubin.facts,
+            timer=timer,
+        )
 
-    def timer(self, grid: tuple[int, int, int], values: list[Any], objects: list[Any], torch: Any) -> Callable[[], float]:
-        """Measures this launch later, on copies of what the kernel writes. `objects`: the arguments."""
+    def timer(
+        self, grid: tuple[int, int, int], values: list[Any], objects: list[Any], torch: Any
+    ) -> Callable[[], float]:
+        """Measures this launch later, on copies of what it writes. `objects`: its arguments."""
+
         def seconds() -> float:
             from tklearn.cuda.profile import scratch, time_launches
 
@@ -223,10 +311,16 @@ def launcher(spec: ir.Kernel, device: int, counting: bool = False) -> Launcher:
     return kept[device, counting]
 
 
-def run(spec: ir.Kernel, grid: tuple[int, int, int], arguments: list[Any], where: str, counting: bool = False) -> Report:
+def run(
+    spec: ir.Kernel,
+    grid: tuple[int, int, int],
+    arguments: list[Any],
+    where: str,
+    counting: bool = False,
+) -> Report:
     """Launch `spec` on the current stream of `where` ("cuda:0").
 
-    arguments: array objects (ptr, shape, strides, library, obj) and Python numbers, checked already.
+    arguments: array objects (ptr, shape, strides, size, library, obj) and numbers, checked already.
     Errors: TK407, TK408, TK420 to TK424.
     """
     check_grid(grid)
@@ -253,115 +347,7 @@ def number(t: Any, v: Any) -> Any:
     assert isinstance(t, Scalar)
     if t.dtype.kind == "f":
         try:
-            struct.pack("f", v)
+            struct.pack("<f", v)
         except OverflowError:  # as a conversion to float32 does
             return float("inf") if v > 0 else float("-inf")
     return v
-
-
-# ----------------------------------------------------------------------------------- the quick way
-class Quick:
-    """The launches of one kernel that were made before, by the types of their arguments.
-
-    `roles`: for each parameter in order its name and "array", "number" or "const". A call that is not
-    plainly like an earlier one gives None, and the caller takes the long way, with its messages.
-    """
-
-    def __init__(self, roles: list[tuple[str, str]]) -> None:
-        self._roles = [r for _, r in roles]
-        self._consts = {n for n, r in roles if r == "const"}
-        self._made: dict[tuple[Any, ...], tuple[ir.Kernel, Launcher]] = {}
-
-    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """What decides the specialisation and the device: dtypes, dimensions, compile-time values."""
-        torch = sys.modules.get("torch")
-        tensor = torch.Tensor if torch is not None else None
-        parts: list[Any] = []
-        for role, a in zip(self._roles, args):  # noqa: B905 - the long way counts the arguments
-            kind = type(a)
-            if role == "array":
-                if kind is tensor:
-                    parts += (a.dtype, a.dim(), a.get_device())
-                elif kind.__module__.startswith("cupy"):
-                    parts += (a.dtype, a.ndim, a.data.device_id)
-                else:
-                    return None
-            elif role == "const":
-                parts += (kind, a)
-            elif kind is int or kind is float or kind is bool:
-                parts.append(kind)
-            else:
-                return None
-        if kwargs:
-            if not self._consts.issuperset(kwargs):
-                return None
-            parts += ((n, type(v), v) for n, v in kwargs.items())
-        return (len(args), *parts)
-
-    def remember(self, args: tuple[Any, ...], kwargs: dict[str, Any], spec: ir.Kernel, where: str) -> None:
-        """Next time, arguments like these may go the quick way."""
-        key = self.key(args, kwargs)
-        if key is not None:
-            self._made[key] = spec, launcher(spec, int(where.partition(":")[2] or 0))
-
-    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ir.Kernel, Launcher] | None:
-        """The specialisation and launcher of an earlier call like this one."""
-        try:
-            key = self.key(args, kwargs)
-            return self._made.get(key) if key is not None else None
-        except TypeError:  # a compile-time value that cannot be a key: the long way says so
-            return None
-
-    def launch(self, one: Launcher, grid: tuple[int, int, int], args: tuple[Any, ...]) -> Report | None:
-        """Launch with the caller's own arrays; None if they need a closer look."""
-        torch = None
-        values: list[Any] = []
-        objects: list[Any] = []
-        spans: list[tuple[int, int] | None] = []
-        for role, a in zip(self._roles, args):  # noqa: B905
-            if role == "array":
-                if hasattr(a, "data_ptr"):
-                    torch = sys.modules["torch"]
-                    ptr, shape, strides = a.data_ptr(), a.shape, a.stride()
-                    if a.requires_grad and torch.is_grad_enabled():
-                        return None
-                else:
-                    item = a.itemsize
-                    ptr, shape, strides = a.data.ptr, a.shape, tuple(s // item for s in a.strides)
-                span = _span(ptr, shape, strides, one.itemsizes[len(spans)])
-                if span is None:
-                    return None
-                values += gl_fields(ptr, shape, strides)
-                spans.append(span)
-            elif role == "number":
-                values.append(a)
-                spans.append(None)
-            else:
-                continue
-            objects.append(a)
-        if len(spans) != len(one.arrays) or 0 in grid or _overlaps(spans, one.written):
-            return None
-        try:
-            one.enqueue(grid, values, current_stream(one.device, torch))
-        except (struct.error, OverflowError):
-            return None
-        return one.report(grid, one.timer(grid, values, objects, torch))
-
-
-def _span(ptr: int, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> tuple[int, int] | None:
-    """First and last byte + 1 of an array whose rows do not overlap; None if that is not plain to see."""
-    extent = 1
-    for n, s in zip(reversed(shape), reversed(strides)):  # noqa: B905
-        if n == 0 or s < extent or n >= 1 << 31:
-            return None
-        extent += (n - 1) * s
-    return (ptr, ptr + extent * item) if strides[-1] == 1 else None
-
-
-def _overlaps(spans: list[tuple[int, int] | None], written: tuple[int, ...]) -> bool:
-    for w in written:
-        a = spans[w]
-        for i, b in enumerate(spans):
-            if b is not None and i != w and a is not None and a[0] < b[1] and b[0] < a[1]:
-                return True
-    return False

@@ -42,19 +42,24 @@ class Listing:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        cell = "text-align:left;padding:0 .8em 0 0;vertical-align:top;border:0;background:transparent"
-        code = "white-space:pre;font-family:monospace;font-size:.9em;color:inherit;background:transparent"
+        plain = "color:inherit;background:transparent;border:0"
+        cell = f"{plain};text-align:left;padding:0 .8em 0 0;vertical-align:top"
+        code = f"{plain};white-space:pre;font-family:monospace;font-size:.9em"
         rule = "border-left:1px solid rgba(128,128,128,.5);padding-left:.8em"
-        lines = [
-            f"<tr style='background:transparent'><th style='{cell}'></th><th style='{cell}'>Python</th>"
-            f"<th style='{cell};{rule}'>CUDA C++</th></tr>"
-        ]
-        for r in self.rows:
-            lines.append(
-                f"<tr style='background:transparent'><td style='{cell};text-align:right;opacity:.6'>{r.line or ''}</td>"
-                f"<td style='{cell}'><code style='{code}'>{html.escape(r.python)}</code></td>"
-                f"<td style='{cell};{rule}'><code style='{code}'>{html.escape(r.cpp)}</code></td></tr>"
+
+        def row(tag: str, number: str, python: str, cpp: str) -> str:
+            return (
+                f"<tr style='background:transparent'>"
+                f"<{tag} style='{cell};text-align:right;opacity:.6'>{number}</{tag}>"
+                f"<{tag} style='{cell}'>{python}</{tag}>"
+                f"<{tag} style='{cell};{rule}'>{cpp}</{tag}></tr>"
             )
+
+        def text(s: str) -> str:
+            return f"<code style='{code}'>{html.escape(s)}</code>"
+
+        lines = [row("th", "", "Python", "CUDA C++")]
+        lines += [row("td", str(r.line or ""), text(r.python), text(r.cpp)) for r in self.rows]
         table = "<table style='border-collapse:collapse;margin:0'>" + "".join(lines) + "</table>"
         return f"<div style='overflow-x:auto'>{table}</div>"
 
@@ -63,7 +68,7 @@ def show(kernel: ir.Kernel, source: Source) -> Listing:
     """Pair each C++ line with the Python line it comes from."""
     rows: list[Row] = []
     file, last, cpp_only = "", 0, True
-    starts = {f.loc for f in (kernel, *kernel.functions)}
+    starts = {kernel.loc, *(f.loc for f in kernel.functions)}
     for i, (line, cpp) in enumerate(source.lines):
         loc = source.locs[i]
         if loc in starts and (i == 0 or source.locs[i - 1] != loc):
@@ -108,7 +113,9 @@ def _skipped(file: str, last: int, line: int) -> list[Row]:
 
 
 def _else_line(file: str, last: int, end: int) -> int:
-    return next((n for n in range(last + 1, end + 1) if _text(file, n).lstrip().startswith("else")), 0)
+    return next(
+        (n for n in range(last + 1, end + 1) if _text(file, n).lstrip().startswith("else")), 0
+    )
 
 
 def _dedented(rows: list[Row]) -> list[Row]:

@@ -46,7 +46,7 @@ def time_launches(enqueue: Callable[[int], None], stream: int, device: int) -> f
 
 
 def scratch(one: Launcher, values: list[Any], objects: list[Any]) -> tuple[list[Any], list[Any]]:
-    """The argument fields with copies in place of the arrays that the kernel writes, and the copies.
+    """The argument fields with copies in place of what the kernel writes, and the copies.
 
     A copy is contiguous: what is timed may differ from the launch where a caller's view was not.
     """
@@ -60,7 +60,9 @@ def scratch(one: Launcher, values: list[Any], objects: list[Any]) -> tuple[list[
                 fields[at : at + 8] = gl_fields(c.data_ptr(), tuple(c.shape), c.stride())
             else:
                 c = a.copy(order="C")
-                fields[at : at + 8] = gl_fields(c.data.ptr, c.shape, tuple(s // c.itemsize for s in c.strides))
+                fields[at : at + 8] = gl_fields(
+                    c.data.ptr, c.shape, tuple(s // c.itemsize for s in c.strides)
+                )
             keep.append(c)
         at += 8 if is_array else 1
     return fields, keep
