@@ -261,6 +261,15 @@ def memory_cases() -> list[Case]:
                 lambda x, n=n: [np.stack([x[1], x[2]]), x[2].astype(F32), np.array(
                     [rv_sum(x[2].astype(F32), rv_width(n, x.dtype.itemsize)), x[2].astype(F32).max()]
                     + [x[2].astype(F32).min()] * 30, F32)], smem=8192, minimum=low))  # fmt: skip
+        for n in (256, 1024):
+            cases.append(Case(f"rv_spread_{t}_{n}", f"""
+    rv<{t}, {n}> a, c;
+    rv<float, {n}> f;
+    warp::load(a, in0, {{0, 0}});
+    warp::copy(f, a);
+    warp::store(out0, f, {{0, 0}});
+    c = convert<{t}>(f);
+    warp::store(out1, c, {{0, 0}});""", (rand(1, n, dtype=dt),), lambda x: [x.astype(F32), x], minimum=low))  # fmt: skip
         cases.append(Case(f"rv_short_{t}", f"""
     rv<{t}, 128> v;
     warp::load(v, in0, {{0, 0}});

@@ -73,11 +73,17 @@ constexpr u32 ALL = 0xffffffffu;
 TK_DEVICE void sync() { __syncwarp(); }
 
 // Every lane takes part: the language allows these in warp-uniform control flow only.
-template <class T> TK_DEVICE T shfl(T x, int src) { return __shfl_sync(ALL, x, src); }
-template <class T> TK_DEVICE T shfl_up(T x, int n) { return __shfl_up_sync(ALL, x, n); }
-template <class T> TK_DEVICE T shfl_down(T x, int n) { return __shfl_down_sync(ALL, x, n); }
-template <class T> TK_DEVICE T shfl_xor(T x, int mask) { return __shfl_xor_sync(ALL, x, mask); }
-template <class T> TK_DEVICE T uniform(T x) { return __shfl_sync(ALL, x, 0); }
+template <class T> TK_DEVICE T shfl(T x, int src) { return (T)__shfl_sync(ALL, x, src); }
+template <class T> TK_DEVICE T shfl_up(T x, int n) { return (T)__shfl_up_sync(ALL, x, n); }
+template <class T> TK_DEVICE T shfl_down(T x, int n) { return (T)__shfl_down_sync(ALL, x, n); }
+template <class T> TK_DEVICE T shfl_xor(T x, int mask) { return (T)__shfl_xor_sync(ALL, x, mask); }
+template <class T> TK_DEVICE T uniform(T x) { return (T)__shfl_sync(ALL, x, 0); }
+// A 16- or 8-bit element in memory is read first: its value is a float.
+template <narrow F> TK_DEVICE float shfl(elem<F> x, int src) { return shfl(x.get(), src); }
+template <narrow F> TK_DEVICE float shfl_up(elem<F> x, int n) { return shfl_up(x.get(), n); }
+template <narrow F> TK_DEVICE float shfl_down(elem<F> x, int n) { return shfl_down(x.get(), n); }
+template <narrow F> TK_DEVICE float shfl_xor(elem<F> x, int mask) { return shfl_xor(x.get(), mask); }
+template <narrow F> TK_DEVICE float uniform(elem<F> x) { return uniform(x.get()); }
 
 TK_DEVICE bool any(bool p) { return __any_sync(ALL, p); }
 TK_DEVICE bool all(bool p) { return __all_sync(ALL, p); }
@@ -93,7 +99,7 @@ template <class T> TK_DEVICE T* plain(T& x) { return &x; }
 template <class T> struct atomic_word { using type = T; };
 template <> struct atomic_word<i64> { using type = u64; };
 
-template <class T> TK_DEVICE T atomic_add(access<T>& x, T v) {
+template <class T> TK_DEVICE T atomic_add(access<T>& x, typename itself<T>::type v) {
     using W = typename atomic_word<T>::type;
     return (T)atomicAdd(reinterpret_cast<W*>(plain<T>(x)), (W)v);
 }

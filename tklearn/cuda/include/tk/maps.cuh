@@ -162,6 +162,8 @@ template <class T, class U, int N, layout L>
 TK_DEVICE void copy(row_vec<T, N, L>& dst, const row_vec<U, N, L>& src) { convert(dst, src); }
 template <class T, class U, int N, int V>
 TK_DEVICE void copy(rv<T, N, V>& dst, const rv<U, N, V>& src) { convert(dst, src); }
+template <class T, class U, int N, int V, int W>  // of another width: exchange.cuh
+TK_DEVICE void copy(rv<T, N, V>& dst, const rv<U, N, W>& src);
 
 // Masks: where keep(row, column) is false the element becomes v.
 template <class A, class F> TK_DEVICE void mask(A& a, float v, F keep) {

@@ -144,17 +144,19 @@ TK_DEVICE void load(rt<T, R, C, L>& t, const st_view<ST, R, C>& s) {
             }
         }
     } else {
+        constexpr int DR = L == layout::col, DC = L == layout::row;
+        constexpr bool PAIRED = ST::CHUNK >= 2 * (int)sizeof(U);  // an odd padding leaves pairs unaligned
         const int r0 = lane_row<X>(), c0 = lane_col<X>();
 #pragma unroll
         for (int i = 0; i < X::PAIRS; i++) {
             const int r = r0 + pair_row<X>(i), c = c0 + pair_col<X>(i);
             typename M::pair x;
-            if constexpr (L == layout::row) {
+            if constexpr (L == layout::row && PAIRED) {
                 x = *reinterpret_cast<const typename M::pair*>(s.bytes + s.offset(r, c, r0));
             } else {
                 using bits = const typename M::bits;
                 x = M::join(*reinterpret_cast<bits*>(s.bytes + s.offset(r, c, r0)),
-                            *reinterpret_cast<bits*>(s.bytes + s.offset(r + 1, c, r0 + 1)));
+                            *reinterpret_cast<bits*>(s.bytes + s.offset(r + DR, c + DC, r0 + DR)));
             }
             t.set_raw(i, convert_pair<T, U>(x));
         }
@@ -166,17 +168,19 @@ TK_DEVICE void store(const st_view<ST, R, C>& s, const rt<T, R, C, L>& t) {
     using X = rt<T, R, C, L>;
     using U = typename ST::type;
     using M = num<U>;
+    constexpr int DR = L == layout::col, DC = L == layout::row;
+    constexpr bool PAIRED = ST::CHUNK >= 2 * (int)sizeof(U);
     const int r0 = lane_row<X>(), c0 = lane_col<X>();
 #pragma unroll
     for (int i = 0; i < X::PAIRS; i++) {
         const int r = r0 + pair_row<X>(i), c = c0 + pair_col<X>(i);
         const typename M::pair x = convert_pair<U, T>(t.raw(i));
-        if constexpr (L == layout::row) {
+        if constexpr (L == layout::row && PAIRED) {
             *reinterpret_cast<typename M::pair*>(s.bytes + s.offset(r, c, r0)) = x;
         } else {
             using bits = typename M::bits;
             *reinterpret_cast<bits*>(s.bytes + s.offset(r, c, r0)) = M::lo(x);
-            *reinterpret_cast<bits*>(s.bytes + s.offset(r + 1, c, r0 + 1)) = M::hi(x);
+            *reinterpret_cast<bits*>(s.bytes + s.offset(r + DR, c + DC, r0 + DR)) = M::hi(x);
         }
     }
 }

@@ -1,8 +1,7 @@
-// mma.cuh: the tensor core of one warp (mma.sync), and changes of layout.
+// mma.cuh: the tensor core of one warp (mma.sync).
 //
 // This file knows: which registers of which base tiles form the operands of one instruction, for
-// bf16, f16, float (as tf32) and fp8, and how a tile is transposed between lanes. It must not know
-// memory.
+// bf16, f16, float (as tf32) and fp8. It must not know memory.
 //
 // D += A B with D of M x N, in base tiles of 16 x 16. Because a row-layout base tile holds A (and D)
 // as the instruction wants it, and a col-layout one holds B, the four forms differ only in which
@@ -155,55 +154,5 @@ TK_DEVICE void mma_m16n8k8(reg_array<float, 4>& c, const reg_array<float, 4>& a,
 }
 
 }  // namespace warp
-
-// Transpose one 8 x 8 block: this lane's pair of row g becomes its pair of column g.
-template <class T> TK_DEVICE typename num<T>::pair transpose_pair(typename num<T>::pair x) {
-    if constexpr (sizeof(T) == 2) {
-        u32 y;
-        asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-        return y;
-    } else {
-        // Element (row 2t + j, column g) is with lane 4 (2t + j) + g / 2, in its half g % 2.
-        const int lane = laneid(), g = lane >> 2, t = lane & 3;
-        typename num<T>::bits out[2];
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const int src = 4 * (2 * t + j) + (g >> 1);
-            const auto lo = num<T>::lo(x), hi = num<T>::hi(x);
-            if constexpr (sizeof(T) == 4) {
-                const float a = warp::shfl(lo, src), b = warp::shfl(hi, src);
-                out[j] = (g & 1) ? b : a;
-            } else {
-                const int both = warp::shfl((int)x, src);
-                out[j] = (g & 1) ? num<T>::hi((typename num<T>::pair)both) : num<T>::lo((typename num<T>::pair)both);
-            }
-        }
-        return num<T>::join(out[0], out[1]);
-    }
-}
-
-// The same matrix in the other layout. Pair q covers the 8 x 8 block at row half q & 1, column half
-// q >> 1 in row layout, and the other way round in col layout.
-template <class T, int R, int C, layout L>
-TK_DEVICE rt<T, R, C, L == layout::row ? layout::col : layout::row> swap_layout(const rt<T, R, C, L>& a) {
-    rt<T, R, C, L == layout::row ? layout::col : layout::row> out;
-#pragma unroll
-    for (int p = 0; p < out.PAIRS; p++) {
-        const int q = p & 3, from = (p & ~3) + (q >> 1) + 2 * (q & 1);
-        out.set_raw(p, transpose_pair<T>(a.raw(from)));
-    }
-    return out;
-}
-// The transposed matrix, C x R, in the same layout.
-template <class T, int R, int C, layout L> TK_DEVICE rt<T, C, R, L> transpose(const rt<T, R, C, L>& a) {
-    rt<T, C, R, L> out;
-#pragma unroll
-    for (int p = 0; p < out.PAIRS; p++) {
-        const int q = p & 3, b = p >> 2, i = b / (R / 16), j = b % (R / 16);
-        const int from = 4 * (j * (C / 16) + i) + (q >> 1) + 2 * (q & 1);
-        out.set_raw(p, transpose_pair<T>(a.raw(from)));
-    }
-    return out;
-}
 
 }  // namespace tk

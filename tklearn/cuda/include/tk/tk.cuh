@@ -9,7 +9,7 @@
 //     maps         arithmetic on them         reductions   sums and maxima, and their order
 //     shared       shared tiles: where the bytes are          global   arrays in global memory
 //     memory       registers <-> memory       copy         global <-> shared, cp.async
-//     mma          tensor cores, layout changes
+//     exchange     layout changes, transposes   mma        tensor cores
 //
 // Kernels are written inside namespace tk, so that these names are found before CUDA's own.
 // Options, defined before the include: TK_THREADS n (the block size, lets block copies unroll),
@@ -27,4 +27,5 @@
 #include "global.cuh"
 #include "memory.cuh"
 #include "copy.cuh"
+#include "exchange.cuh"
 #include "mma.cuh"

@@ -45,6 +45,8 @@ template <class T> struct enable_if<true, T> { using type = T; };
 template <bool B, class X, class Y> struct choose { using type = X; };
 template <class X, class Y> struct choose<false, X, Y> { using type = Y; };
 
+template <class T> struct itself { using type = T; };  // a parameter that deduces nothing
+
 template <class T> struct base_of;  // what a pointer points to
 template <class T> struct base_of<T*> { using type = T; };
 
