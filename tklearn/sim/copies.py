@@ -1,0 +1,129 @@
+"""Cooperative copies between global and shared memory: block.load, block.store, load_async.
+
+Each warp copies its chunks when it gets there, and each warp's chunks are checked apart; the values
+of the whole tile are moved once, by the warp that comes first (asynchronous: that lands first),
+because nobody may look at them before the barrier that ends the copy. Chunk sizes follow the CUDA
+headers: 16 bytes, or less where the array's base or pitch asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tklearn.lang.types import ST
+from tklearn.sim import counters
+from tklearn.sim.engines import Flight
+from tklearn.sim.memory import Place, SharedMem
+
+
+class Copy:
+    """One execution of a cooperative copy by all its warps."""
+
+    __slots__ = ("key", "mem", "values", "deltas")
+
+    def __init__(self, key: Any, mem: SharedMem, values: Any, deltas: dict[int, Any]) -> None:
+        self.key, self.mem, self.values, self.deltas = key, mem, values, deltas
+
+    def arrive(self) -> None:
+        if self.values is not None:
+            self.mem.bind(self.values)
+            self.mem.lent = self.values.base is not None  # a view of a read-only array
+            self.values = None
+
+
+def _chunk(mem: SharedMem, g: Any, whole: bool) -> int:
+    """Bytes a thread copies at once: as wide as rows, base and pitch allow."""
+    t, size = mem.type, mem.geo.itemsize
+    row = (t.cols if isinstance(t, ST) else t.n) * size
+    pitch = (t.cols + t.pad) * size if isinstance(t, ST) else row
+    b = 16
+    while b > size and any(x % b for x in (row, pitch, g.start, *g.bstr4[:3])):
+        b //= 2
+    return b if whole else size
+
+
+def _window(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple) -> Any:
+    t = mem.type
+    return g.window(w, at, t.rows if isinstance(t, ST) else 1, t.cols if isinstance(t, ST) else t.n, s)
+
+
+def _part(mem: SharedMem, threads: int, chunk: int, warp: int) -> Place:
+    """The elements that one warp of the group copies, and which lane does."""
+    key = ("part", threads, chunk, warp)
+    p = mem.geo.places.get(key)
+    if p is None:
+        per = chunk // mem.geo.itemsize
+        q = np.arange(mem.geo.n // per)
+        q = q[(q % threads) // 32 == warp]
+        idx = (q[:, None] * per + np.arange(per)).ravel()
+        p = mem.geo.places[key] = Place(idx, np.repeat(q % 32, per))
+    return p
+
+
+def _deltas(w: Any, kind: str, mem: SharedMem, g: Any, win: Any, threads: int, chunk: int) -> list[tuple[Any, int]]:
+    """What this warp's part adds, and how often."""
+    kinds = win.keys()
+    times = w.batch.n // max(sum(k[2] for k in kinds), 1)
+    rank = w.id if threads > 32 else 0
+    pitch = g.bstr4[2]
+    shape = mem.geo.tile if isinstance(mem.type, ST) else (mem.type.n, mem.geo.itemsize)
+    return [(counters.copy_delta(kind, shape, threads, rank, pitch, chunk, limit, start), n * times)
+            for limit, start, n in kinds]
+
+
+def _copy(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int) -> tuple[Copy, Any, bool]:
+    """The copy that this execution belongs to: all warps' k-th run of one statement is one copy."""
+    turn = w.turns.get(s.id, 0)
+    w.turns[s.id] = turn + 1
+    key = (s.id, turn, w.id if threads <= 32 else -1)
+    c = mem.copy
+    if c is not None and c.key == key:
+        return c, None, False
+    win = _window(w, s, mem, g, at)
+    c = mem.copy = Copy(key, mem, None, {})
+    c.deltas = {"win": win}  # type: ignore[dict-item]
+    return c, win, True
+
+
+def group_load(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, later: bool) -> None:
+    """Copy a tile of `g` into `mem`, by `threads` threads; `later`: with cp.async."""
+    c, win, first = _copy(w, s, mem, g, at, threads)
+    if first:
+        w.batch.flush(g)
+        if g.owners is not None and g.read:
+            g.owners.tile(w, s, win, False, "group")
+        c.values = win.load()
+    win = c.deltas["win"]  # type: ignore[index]
+    chunk = _chunk(mem, g, True)
+    if w.counting:
+        kind = "async" if later and chunk >= 4 else "load"
+        for delta, n in _deltas(w, kind, mem, g, win, threads, chunk):
+            w.add(s.line, delta, n)
+    part = _part(mem, threads, chunk, w.id if threads > 32 else 0) if mem.log is not None else None
+    if later:
+        pending = mem.log.issue(w, part, s) if mem.log is not None else None
+        w.copies.start(Flight(c, pending, mem.log))
+        return
+    if mem.log is not None:
+        mem.log.write(w, part, s)
+    c.arrive()
+
+
+def group_store(w: Any, s: Any, g: Any, mem: SharedMem, at: tuple, threads: int) -> None:
+    """Copy `mem` to a tile of `g`, by `threads` threads."""
+    c, win, first = _copy(w, s, mem, g, at, threads)
+    win = c.deltas["win"]  # type: ignore[index]
+    chunk = _chunk(mem, g, not win.clipped)
+    if mem.log is not None:
+        mem.log.read(w, _part(mem, threads, chunk, w.id if threads > 32 else 0), s)
+    if first:
+        w.batch.flush(g)
+        if g.owners is not None:
+            g.owners.tile(w, s, win, True, "group")
+        d = mem.values()
+        win.store(d.reshape(len(d), win.rows, win.cols), w.batch.n)
+    if w.counting:
+        for delta, n in _deltas(w, "store", mem, g, win, threads, chunk):
+            w.add(s.line, delta, n)

@@ -1,0 +1,251 @@
+"""What a run counts, per source line, under the names of `report.METRICS`.
+
+Knows accesses as lanes' byte addresses (through access.py) and tile operations as plans
+(lang/plans.py). Each distinct pattern is counted once and kept as a `Delta`; running it again adds
+one to a tally. Knows no values.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tklearn import access
+from tklearn.lang import plans
+from tklearn.lang.layouts import SharedTile, vec_coords
+
+class Delta:
+    """What one execution of a pattern adds."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, **values: int) -> None:
+        self.values = {k: v for k, v in values.items() if v}
+
+
+def totals(tally: dict[tuple[int, Delta], int], loose: dict[tuple[int, str], int]) -> dict[int, dict[str, int]]:
+    """The tally as line -> metric -> count."""
+    lines: dict[int, dict[str, int]] = {}
+    for (line, delta), n in tally.items():
+        for k, v in delta.values.items():
+            row = lines.setdefault(line, {})
+            row[k] = row.get(k, 0) + v * n
+    for (line, k), n in loose.items():
+        if n:
+            row = lines.setdefault(line, {})
+            row[k] = row.get(k, 0) + n
+    return {line: lines[line] for line in sorted(lines)}
+
+
+# -------------------------------------------------------------------------------- shared memory
+def _shared_delta(kind: str, width: int, offsets: Any) -> Delta:
+    wave, ideal = access.shared_many(kind, width, offsets)
+    return shared_counts("st" if kind in ("st", "stmatrix") else "ld", int(wave.sum()), int(ideal.sum()))
+
+
+def shared_counts(op: str, wave: int, ideal: int) -> Delta:
+    return Delta(**{f"shared_{op}_wavefronts": wave, f"shared_{op}_ideal": ideal,
+                    f"shared_{op}_conflicts": wave - ideal})
+
+
+def shared_place(w: Any, s: Any, kind: str, mem: Any, place: Any, width: int) -> None:
+    """A lane access at an interned place. A base only rotates the banks."""
+    if w.counting:
+        delta = place.extra.get((kind, width))
+        if delta is None:
+            delta = place.extra[kind, width] = _shared_delta(kind, width, place.extra["at"][None])
+        w.add(s.line, delta)
+
+
+def shared_lanes(w: Any, s: Any, kind: str, mem: Any, flat: Any, m: Any, width: int) -> None:
+    """A lane access of element numbers flat [blocks or 1, 32]."""
+    if not w.counting:
+        return
+    at = mem.geo.offsets[flat]
+    if m is not None:
+        at = np.where(m, at, -1)
+    wave, ideal = access.shared_many(kind, width, at)
+    n = w.batch.n if len(at) == 1 else 1
+    a, b = int(wave.sum()) * n, int(ideal.sum()) * n
+    if kind == "atom":
+        w.count(s.line, "shared_atomic_wavefronts", a)
+        return
+    w.count(s.line, f"shared_{kind}_wavefronts", a)
+    w.count(s.line, f"shared_{kind}_ideal", b)
+    w.count(s.line, f"shared_{kind}_conflicts", a - b)
+
+
+# -------------------------------------------------------------------------------- global memory
+def global_counts(kind: str, requests: int, sectors: int, ideal: int) -> Delta:
+    return Delta(**{f"global_{kind}_requests": requests, f"global_{kind}_sectors": sectors,
+                    f"global_{kind}_ideal": ideal})
+
+
+@lru_cache(maxsize=1 << 14)
+def _global_row(kind: str, width: int, row: bytes) -> Delta:
+    at = np.frombuffer(row, np.int64)[None]
+    active = int((at >= 0).sum())
+    return global_counts(kind, int(active > 0), int(access.sectors_many(at, width)[0]), -(-active * width // 32))
+
+
+def global_lanes(w: Any, s: Any, kind: str, addr: Any, m: Any, width: int) -> None:
+    """A lane access at byte addresses `addr` (a number, or [blocks or 1, lanes or 1])."""
+    if not w.counting:
+        return
+    if type(addr) is not np.ndarray:
+        addr = np.full((1, 1), addr)
+    b = len(addr) if m is None else max(len(addr), len(m))
+    at = np.broadcast_to(addr, (b, 32))
+    if m is not None:
+        at = np.where(m, at, -1)
+    if b == 1:
+        low = at[at >= 0]
+        if len(low):
+            base = int(low.min()) & ~31
+            row = np.where(at >= 0, at - base, -1).astype(np.int64)
+            w.add(s.line, _global_row(kind, width, row.tobytes()))
+        return
+    sectors = access.sectors_many(at, width)
+    if m is None:
+        requests, ideal = b, b * width
+    else:
+        active = np.broadcast_to(m, (b, 32)).sum(axis=1)
+        requests, ideal = int((active > 0).sum()), int((-(-active * width // 32)).sum())
+    w.count(s.line, f"global_{kind}_requests", requests)
+    w.count(s.line, f"global_{kind}_sectors", int(sectors.sum()))
+    w.count(s.line, f"global_{kind}_ideal", ideal)
+
+
+def _sectors(offsets: Any, start: int, width: int) -> tuple[int, int, int]:
+    """(requests, sectors, ideal) of accesses [n, 32] whose tile starts `start` bytes into a sector."""
+    at = np.where(offsets >= 0, offsets.astype(np.int64) + start, -1)
+    active = (at >= 0).sum(axis=1)
+    return int((active > 0).sum()), int(access.sectors_many(at, width).sum()), int((-(-active * width // 32)).sum())
+
+
+@lru_cache(maxsize=1 << 14)
+def tile_delta(kind: str, rows: int, cols: int, itemsize: int, pitch: int, layout: str,
+               limit: tuple[int, int] | None, start: int) -> Delta:
+    """A register tile to or from global memory."""
+    if limit is not None and min(limit) <= 0:
+        return Delta()
+    pairs = False if start % (2 * itemsize) else None
+    sums = [0, 0, 0]
+    for a in plans.tile_global(kind, rows, cols, itemsize, pitch, layout, limit, pairs):
+        sums = [x + y for x, y in zip(sums, _sectors(a.offsets, start, a.width))]
+    return global_counts(kind, *sums)
+
+
+@lru_cache(maxsize=1 << 14)
+def vector_delta(kind: str, n: int, itemsize: int, held: int, left: int, start: int) -> Delta:
+    """A flat vector to or from global memory, `left` elements before the array's edge."""
+    if left <= 0:
+        return Delta()
+    sums = [0, 0, 0]
+    for a in plans.vector(kind, n, itemsize, held):
+        width, off = a.width, a.offsets
+        step = width // itemsize
+        if start % width or (left < n and left % step):  # chunks that do not fit go element by element
+            off = np.concatenate([np.where(off >= 0, off + i * itemsize, -1) for i in range(step)])
+            width = itemsize
+        off = np.where(off < left * itemsize, off, -1)
+        sums = [x + y for x, y in zip(sums, _sectors(off, start, width))]
+    return global_counts(kind, *sums)
+
+
+@lru_cache(maxsize=1 << 14)
+def copy_delta(kind: str, tile: Any, threads: int, warp: int, pitch: int, chunk: int,
+               limit: tuple[int, int] | None, start: int) -> Delta:
+    """One warp's part of a cooperative copy; kind: "load", "store" or "async"."""
+    if limit is not None and min(limit) < 0:
+        limit = (max(limit[0], 0), max(limit[1], 0))
+    if isinstance(tile, SharedTile):
+        c = plans.group_copy(tile, threads, pitch, chunk, limit=limit)
+        g, sh = c.global_offsets[warp], c.shared_offsets[warp]
+    else:
+        g, sh = _vector_copy(*tile, threads, warp, chunk, limit)
+    requests, sectors, ideal = _sectors(g, start, chunk)
+    if kind == "async":
+        if chunk == 16:
+            at = np.where(g >= 0, g.astype(np.int64) + start, -1)
+            sectors = int(access.async_sectors_many(at, sh).sum())
+            return Delta(cp_async_bytes=int((sh >= 0).sum()) * chunk, cp_async_sectors=sectors)
+        wave, least = access.shared_many("st", chunk, sh)
+        st = shared_counts("st", int(wave.sum()), int(least.sum())).values
+        return Delta(cp_async_bytes=int((sh >= 0).sum()) * chunk, cp_async_sectors=sectors, **st)
+    wave, least = access.shared_many("st" if kind == "load" else "ld", chunk, sh)
+    side = shared_counts("st" if kind == "load" else "ld", int(wave.sum()), int(least.sum()))
+    far = global_counts("ld" if kind == "load" else "st", requests, sectors, ideal)
+    return Delta(**side.values, **far.values)
+
+
+@lru_cache(maxsize=1 << 12)
+def window_delta(kind: str, tile: Any, layout: str, at: tuple[int, int], shape: tuple[int, int]) -> Delta:
+    """A register tile to or from a window of a shared tile."""
+    make = plans.load_shared if kind == "ld" else plans.store_shared
+    wave = ideal = 0
+    for a in make(tile, layout, at, shape):
+        x, y = access.shared_many(a.kind, a.width, a.offsets)
+        wave, ideal = wave + int(x.sum()), ideal + int(y.sum())
+    return shared_counts(kind, wave, ideal)
+
+
+@lru_cache(maxsize=1 << 12)
+def shared_vector_delta(kind: str, n: int, itemsize: int, held: int) -> Delta:
+    """A flat vector to or from a shared vector."""
+    wave = ideal = 0
+    for a in plans.vector(kind, n, itemsize, held):
+        x, y = access.shared_many(kind, a.width, a.offsets)
+        wave, ideal = wave + int(x.sum()), ideal + int(y.sum())
+    return shared_counts(kind, wave, ideal)
+
+
+def _vector_copy(n: int, itemsize: int, threads: int, warp: int, chunk: int,
+                 limit: tuple[int, int] | None) -> tuple[Any, Any]:
+    """Global and shared byte offsets [rounds, 32] of one warp's part of a shared vector's copy."""
+    total = n * itemsize // chunk
+    rounds = -(-total // threads)
+    q = np.arange(rounds)[:, None] * threads + 32 * warp + np.arange(32)[None]
+    left = n if limit is None else 0 if limit[0] <= 0 else limit[1]
+    sh = np.where(q < total, q * chunk, -1)
+    return np.where((q < total) & (q * chunk < left * itemsize), q * chunk, -1), sh
+
+
+def _runs(n: int, itemsize: int, kind: str, layout: str) -> tuple[int, Any]:
+    """Width and offsets [accesses, 32] of a tile's vector: single elements, or pairs where a lane has them."""
+    held = vec_coords(n, kind, layout)
+    step = 2 if (held[:, 1] == held[:, 0] + 1).all() else 1
+    return step * itemsize, held[:, ::step].T.astype(np.int64) * itemsize
+
+
+@lru_cache(maxsize=1 << 12)
+def runs_delta(op: str, n: int, itemsize: int, kind: str, layout: str, left: int, start: int) -> Delta:
+    """A col_vec or row_vec to or from global memory."""
+    if left <= 0:
+        return Delta()
+    width, off = _runs(n, itemsize, kind, layout)
+    step = width // itemsize
+    if step > 1 and (start % width or left % step):
+        off = np.concatenate([off + i * itemsize for i in range(step)])
+        width = itemsize
+    off = np.where(off < left * itemsize, off, -1)
+    return global_counts(op, *_sectors(off, start, width))
+
+
+@lru_cache(maxsize=1 << 12)
+def shared_runs_delta(op: str, n: int, itemsize: int, kind: str, layout: str) -> Delta:
+    """A col_vec or row_vec to or from a shared vector."""
+    width, off = _runs(n, itemsize, kind, layout)
+    return _shared_delta(op, width, off)
+
+
+def ldmatrix(w: Any, s: Any, offsets: Any, matrices: int) -> None:
+    """ldmatrix at byte offsets [blocks or 1, 32]."""
+    wave, ideal = access.shared_many("ldmatrix", matrices, offsets)
+    n = w.batch.n if len(offsets) == 1 else 1
+    a, b = int(wave.sum()) * n, int(ideal.sum()) * n
+    w.count(s.line, "shared_ld_wavefronts", a)
+    w.count(s.line, "shared_ld_ideal", b)
+    w.count(s.line, "shared_ld_conflicts", a - b)

@@ -1,0 +1,510 @@
+"""Global arrays, shared tiles and arrays, and register tiles: where values live while a kernel runs.
+
+Narrow floats are kept decoded, as float32 that the narrow type can hold exactly; the bits are made
+when the launch ends or an alias looks at them. Shared memory has a leading block axis of 1 as long as
+all blocks of the batch agree. Register tiles share arrays with shared memory, so nobody writes into an
+array that may be lent. This file knows indices, addresses and bounds; what an access costs is
+counters.py's and whether it is ordered races.py's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tklearn import numerics
+from tklearn.lang import layouts
+from tklearn.lang.types import ST, SV, SArr, Shared, SubST
+from tklearn.sim.counters import global_lanes, shared_lanes, shared_place
+from tklearn.sim.globals import GlobalArray
+from tklearn.sim.lanes import as_int
+from tklearn.sim.races import Log, Place
+
+ndarray = np.ndarray
+LANE = np.arange(32)
+NATURAL = {"i32": np.int32, "u32": np.uint32, "i64": np.int64, "u8": np.uint8, "bool": np.bool_}
+
+
+class Tile:
+    """A register tile or vector: `a` is (blocks or 1, rows, cols) or (blocks or 1, n) float32.
+
+    `mine` is the array that only this tile holds and may therefore be added to in place.
+    """
+
+    __slots__ = ("type", "name", "a", "mine")
+
+    def __init__(self, type: Any, name: str, a: Any = None) -> None:
+        self.type, self.name, self.a, self.mine = type, name, a, None
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.type} = {self.a}"
+
+
+def use(t: Tile, w: Any, s: Any) -> Any:
+    """The array of a tile that is read."""
+    if t.a is None:
+        raise w.fault("TK513", f"'{t.name}' ({t.type}) is read but nothing was stored in it", s,
+                      hint=f"fill it first: warp.zero({t.name}), warp.load({t.name}, ...)")
+    return t.a
+
+
+class Geometry:
+    """The index maths of a shared type: element number -> byte offset, and interned places."""
+
+    def __init__(self, type: Any) -> None:
+        self.type = type
+        self.itemsize = type.dtype.itemsize
+        if isinstance(type, ST):
+            self.dims: tuple[int, ...] = (type.rows, type.cols)
+            self.tile = layouts.SharedTile(type.rows, type.cols, self.itemsize, type.swizzle, type.pad)
+            self.offsets = np.asarray(self.tile.offset(np.arange(type.rows)[:, None], np.arange(type.cols)[None]))
+            self.offsets = self.offsets.reshape(-1).astype(np.int64)
+        else:
+            self.dims = type.dims if isinstance(type, SArr) else (type.n,)
+            self.offsets = np.arange(int(np.prod(self.dims)), dtype=np.int64) * self.itemsize
+        self.n = len(self.offsets)
+        strides = np.cumprod((1, *self.dims[::-1]))[:-1][::-1]
+        self.strides = tuple(int(x) for x in strides)
+        self.places: dict[Any, Place] = {}
+        self.whole = Place(np.arange(self.n), np.full(self.n, 63))
+        self.narrow = type.dtype.kind == "f" and type.dtype.name != "f32"
+        self.store_dtype = np.float32 if type.dtype.kind == "f" else NATURAL[type.dtype.name]
+
+    def place(self, flat: Any, m: Any) -> Place:
+        """The interned place of 32 element numbers [1, 32] under a mask [1, 32] or None."""
+        key = (flat.tobytes(), None if m is None else m.tobytes())
+        p = self.places.get(key)
+        if p is None:
+            lanes = LANE if m is None else np.flatnonzero(m[0])
+            if len(self.places) > 1 << 14:
+                self.places.clear()
+            p = self.places[key] = Place(flat[0, lanes].copy(), lanes)
+            p.extra["at"] = np.where(m[0], self.offsets[flat[0]], -1) if m is not None else self.offsets[flat[0]]
+        return p
+
+    def window(self, r0: int, c0: int, rows: int, cols: int, how: str) -> Place:
+        """The place of a warp's access to a window of a tile; how: "ldmatrix" or a register layout."""
+        key = (r0, c0, rows, cols, how)
+        p = self.places.get(key)
+        if p is None:
+            grid = (np.arange(r0, r0 + rows)[:, None] * self.dims[1] + np.arange(c0, c0 + cols)[None]).ravel()
+            lanes = np.full(len(grid), 63) if how == "ldmatrix" else layouts.rt_owner(rows, cols, how)[0].ravel()
+            p = self.places[key] = Place(grid, lanes)
+        return p
+
+
+_GEOMETRY: dict[Any, Geometry] = {}
+
+
+def geometry(type: Any) -> Geometry:
+    g = _GEOMETRY.get(type)
+    if g is None:
+        g = _GEOMETRY[type] = Geometry(type)
+    return g
+
+
+class SharedMem:
+    """A shared tile, vector or array of one batch. `data` is (blocks or 1, elements)."""
+
+    __slots__ = ("name", "type", "geo", "base", "blocks", "data", "lent", "log", "copy", "family")
+
+    def __init__(self, name: str, type: Any, base: int, blocks: int, check: bool) -> None:
+        self.name, self.type, self.base, self.blocks = name, type, base, blocks
+        self.geo = geometry(type)
+        self.data: Any = None
+        self.lent = False
+        self.log = Log(self, self.geo.n) if check else None
+        self.copy: Any = None  # the cooperative copy that is under way
+        self.family: Any = None
+
+    # -------------------------------------------------------------------------------- values
+    def values(self) -> Any:
+        """The decoded elements (blocks or 1, n), to read from."""
+        if self.family is not None:
+            return self.family.view(self)
+        if self.data is None:
+            poison = np.nan if self.geo.store_dtype == np.float32 else 0
+            self.data = np.full((1, self.geo.n), poison, self.geo.store_dtype)
+        return self.data
+
+    def own(self, blocks: int) -> Any:
+        """The elements to write into, for `blocks` blocks (1: the same value in all)."""
+        d = self.values()
+        if len(d) < blocks:
+            self.data, self.lent = np.repeat(d, blocks, axis=0), False
+        elif self.lent:
+            self.data, self.lent = d.copy(), False
+        return self.data
+
+    def bind(self, values: Any) -> None:
+        """Replace all elements by (blocks or 1, ...) `values`, which nobody else writes to."""
+        self.data, self.lent = values.reshape(len(values), -1), False
+        self.changed()
+
+    def changed(self) -> None:
+        if self.family is not None:
+            self.family.store(self)
+
+    def element(self, e: int) -> str:
+        """The name of element number e, for messages."""
+        at = np.unravel_index(e, self.geo.dims)
+        return f"{self.name}[{', '.join(str(int(i)) for i in at)}]"
+
+    # ---------------------------------------------------------------------------- lane accesses
+    def flat(self, w: Any, at: tuple, m: Any, s: Any) -> tuple[Any, Any]:
+        """Element numbers and the mask, both broadcast to (blocks or 1, 32)."""
+        flat = flat_index(self, w, at, m, s, self.geo.dims, self.geo.strides)
+        if type(flat) is not ndarray:
+            flat = np.full((1, 32), flat)
+        b = len(flat) if m is None else max(len(flat), len(m))
+        if flat.shape != (b, 32):
+            flat = np.broadcast_to(flat, (b, 32))
+        if m is not None and m.shape != (b, 32):
+            m = np.broadcast_to(m, (b, 32))
+        return flat, m
+
+    def load(self, w: Any, at: tuple, m: Any, s: Any) -> Any:
+        flat, m = self.flat(w, at, m, s)
+        if len(flat) == 1:
+            p = self.geo.place(flat, m)
+            if self.log is not None:
+                self.log.read(w, p, s)
+            shared_place(w, s, "ld", self, p, self.geo.itemsize)
+            return number(self.values()[:, flat[0]])
+        rows, idx, lanes = scattered(flat, m)
+        if self.log is not None:
+            self.log.scatter(w, rows, idx, lanes, s, False)
+        shared_lanes(w, s, "ld", self, flat, m, self.geo.itemsize)
+        d = self.values()
+        return number(d[np.arange(len(d))[:, None], flat])
+
+    def store(self, w: Any, at: tuple, v: Any, m: Any, s: Any) -> None:
+        flat, m = self.flat(w, at, m, s)
+        if self.geo.narrow:
+            v = numerics.round_to(v, self.type.dtype.name)
+        b = len(v) if type(v) is ndarray and v.ndim else 1
+        if len(flat) == 1:
+            p = self.geo.place(flat, m)
+            if self.log is not None:
+                self.log.write(w, p, s)
+            shared_place(w, s, "st", self, p, self.geo.itemsize)
+            d = self.own(b)
+            if type(v) is ndarray and v.ndim:
+                v = np.broadcast_to(v, (b, 32))[:, p.lanes]
+            d[:, p.idx] = v
+            if p.repeated and self.log is not None and type(v) is ndarray and (d[:, p.idx] != v).any():
+                self._collision(w, s, d, v, p)
+        else:
+            rows, idx, lanes = scattered(flat, m)
+            if self.log is not None:
+                self.log.scatter(w, rows, idx, lanes, s, True)
+            shared_lanes(w, s, "st", self, flat, m, self.geo.itemsize)
+            d = self.own(w.batch.n)
+            if type(v) is ndarray and v.ndim:
+                v = np.broadcast_to(v, flat.shape)[rows, lanes]
+            d[rows, idx] = v
+            if self.log is not None and type(v) is ndarray and (bad := (d[rows, idx] != v) & (v == v)).any():
+                k = int(bad.argmax())
+                same = (rows == rows[k]) & (idx == idx[k])
+                raise self.log.same_instruction(w, s, int(idx[k]), lanes[same].tolist(), int(rows[k]))
+        self.changed()
+
+    def _collision(self, w: Any, s: Any, d: Any, v: Any, p: Place) -> None:
+        bad = (d[:, p.idx] != v) & (v == v)
+        if bad.any():
+            b, k = np.unravel_index(int(bad.argmax()), bad.shape)
+            lanes = p.lanes[p.idx == p.idx[k]].tolist()
+            raise self.log.same_instruction(w, s, int(p.idx[k]), lanes, int(b))
+
+
+def scattered(flat: Any, m: Any) -> tuple[Any, Any, Any]:
+    """(block, element, lane) of the active lanes of flat [blocks, 32]."""
+    rows, lanes = np.nonzero(m) if m is not None else np.divmod(np.arange(flat.size), 32)
+    return rows, flat[rows, lanes], lanes
+
+
+def number(v: Any) -> Any:
+    """Loaded elements as lanes hold them: float32, int64 or bool."""
+    return v.astype(np.int64) if v.dtype.kind in "iu" else v
+
+
+def flat_index(mem: Any, w: Any, at: tuple, m: Any, s: Any, dims: Any, strides: Any) -> Any:
+    """The element number of an index tuple; TK504 where an active lane is outside."""
+    flat: Any = 0
+    for k, i in enumerate(at):
+        if type(i) is ndarray:
+            if i.size and (i.min() < 0 or i.max() >= dims[k]):
+                i = _outside(mem, w, at, k, m, s, dims)
+        elif not 0 <= i < dims[k]:
+            i = _outside(mem, w, at, k, m, s, dims)
+        step = strides[k]
+        flat = flat + (i if step == 1 else i * step)
+    return flat
+
+
+def _outside(mem: Any, w: Any, at: tuple, k: int, m: Any, s: Any, dims: Any) -> Any:
+    i = at[k]
+    bad = (i < 0) | (i >= dims[k])
+    pos = w.first(m, bad)
+    if pos is None:
+        return np.where(bad, 0, i) if type(i) is ndarray else 0
+    idx = ", ".join(str(w.at_position(x, pos)) for x in at)
+    size = " x ".join(map(str, dims))
+    raise w.fault("TK504", f"{mem.name}[{idx}] is outside {mem.name}, which is {size}", s, pos,
+                  "guard the access with an 'if', or check the index"
+                  + ("; negative indices do not count from the end" if w.at_position(i, pos) < 0 else ""))
+
+
+# --------------------------------------------------------------------------- run-time functions
+def load(w: Any, mem: Any, at: tuple, m: Any, s: Any) -> Any:
+    return mem.load(w, at, m, s)
+
+
+def store(w: Any, mem: Any, at: tuple, v: Any, m: Any, s: Any) -> None:
+    mem.store(w, at, v, m, s)
+
+
+def _wide(w: Any, mem: Any, at: tuple, n: int, m: Any, s: Any) -> tuple[Any, tuple, tuple]:
+    """The dims of a memory seen as groups of n elements, and the index in elements."""
+    dims = mem.geo.dims if isinstance(mem, SharedMem) else mem.dims
+    at = (*at[:-1], at[-1] * n)
+    flat_index(mem, w, (*at[:-1], at[-1] + (n - 1)), m, s, dims, (0,) * len(dims))
+    flat_index(mem, w, at, m, s, dims, (0,) * len(dims))
+    return dims, at, ()
+
+
+def _aligned(w: Any, addr: Any, nbytes: int, mem: Any, m: Any, s: Any) -> None:
+    bad = (addr % nbytes) != 0
+    if np.any(bad):
+        pos = w.first(m, bad)
+        if pos is not None:
+            raise w.fault("TK505", f"a {nbytes}-byte access to {mem.name} at byte {w.at_position(addr, pos)}, which is no "
+                          f"multiple of {nbytes}", s, pos, "rows must be multiples of the vector: pad them, or "
+                          "use a narrower tk.vec")
+
+
+def vload(w: Any, mem: Any, at: tuple, n: int, m: Any, s: Any) -> list:
+    """n neighbouring elements a lane, in one access of n * itemsize bytes."""
+    _, first, _ = _wide(w, mem, at, n, m, s)
+    rest = first[:-1]
+    if isinstance(mem, SharedMem):
+        flat, fm = mem.flat(w, first, m, s)
+        _aligned(w, flat * mem.geo.itemsize + mem.base, n * mem.geo.itemsize, mem, m, s)
+        shared_lanes(w, s, "ld", mem, flat, fm, n * mem.geo.itemsize)
+        with w.silent():
+            return [mem.load(w, (*rest, first[-1] + k), m, s) for k in range(n)]
+    addr = mem.address(w, first, m, s)
+    _aligned(w, addr, n * mem.itemsize, mem, m, s)
+    global_lanes(w, s, "ld", addr, m, n * mem.itemsize)
+    with w.silent():
+        return [mem.load(w, (*rest, first[-1] + k), m, s) for k in range(n)]
+
+
+def vstore(w: Any, mem: Any, at: tuple, n: int, values: Any, m: Any, s: Any) -> None:
+    _, first, _ = _wide(w, mem, at, n, m, s)
+    rest = first[:-1]
+    if isinstance(mem, SharedMem):
+        flat, fm = mem.flat(w, first, m, s)
+        _aligned(w, flat * mem.geo.itemsize + mem.base, n * mem.geo.itemsize, mem, m, s)
+        shared_lanes(w, s, "st", mem, flat, fm, n * mem.geo.itemsize)
+    else:
+        addr = mem.address(w, first, m, s)
+        _aligned(w, addr, n * mem.itemsize, mem, m, s)
+        global_lanes(w, s, "st", addr, m, n * mem.itemsize)
+    with w.silent():
+        for k, v in enumerate(values):
+            mem.store(w, (*rest, first[-1] + k), v, m, s)
+
+
+def select(w: Any, mems: Any, at: tuple, s: Any) -> Any:
+    """One tile, or a smaller array of tiles, of tk.shared(T, *dims)."""
+    for i in at:
+        k = as_int(w, i, s)
+        if not 0 <= k < len(mems.items):
+            raise w.fault("TK504", f"{mems.name}[{k}] is outside {mems.name}, which has {len(mems.items)} tiles", s,
+                          hint="stages are counted modulo their number: s = k % STAGES")
+        mems = mems.items[k]
+    return mems
+
+
+class SharedArray:
+    """tk.shared(T, *dims): nested lists of SharedMem."""
+
+    __slots__ = ("name", "items")
+
+    def __init__(self, name: str, items: list) -> None:
+        self.name, self.items = name, items
+
+
+class SubTile:
+    """A window of a shared tile: its first row and column in elements."""
+
+    __slots__ = ("mem", "r0", "c0", "type")
+
+    def __init__(self, mem: SharedMem, r0: int, c0: int, type: SubST) -> None:
+        self.mem, self.r0, self.c0, self.type = mem, r0, c0, type
+
+
+def subtile(w: Any, mem: SharedMem, i: Any, j: Any, type: SubST, s: Any) -> SubTile:
+    i, j = as_int(w, i, s), as_int(w, j, s)
+    nr, nc = mem.type.rows // type.rows, mem.type.cols // type.cols
+    if not (0 <= i < nr and 0 <= j < nc):
+        raise w.fault("TK504", f"subtile ({i}, {j}) is outside {mem.name}, which has {nr} x {nc} of them", s,
+                      hint="subtile coordinates count windows, not elements")
+    return SubTile(mem, i * type.rows, j * type.cols, type)
+
+
+def make_shared(name: str, type: Any, base: int, blocks: int, check: bool) -> Any:
+    """The storage of one shared symbol at byte `base`."""
+    if not isinstance(type, Shared):
+        return SharedMem(name, type, base, blocks, check)
+    items = []
+    inner = Shared(type.elem, type.dims[1:]) if len(type.dims) > 1 else type.elem
+    size = type.nbytes // type.dims[0]
+    for k in range(type.dims[0]):
+        items.append(make_shared(f"{name}[{k}]", inner, base + k * size, blocks, check))
+    return SharedArray(name, items)
+
+
+class Family:
+    """Shared symbols that overlap (tk.alias): their bytes, kept decoded by whoever was written last."""
+
+    def __init__(self, nbytes: int, base: int) -> None:
+        self.base = base
+        self.bytes = np.zeros((1, nbytes), np.uint8)
+
+    def _where(self, mem: SharedMem) -> Any:
+        size = mem.geo.itemsize
+        return (mem.base - self.base + mem.geo.offsets)[:, None] + np.arange(size)
+
+    def view(self, mem: SharedMem) -> Any:
+        """The elements of `mem` as its bytes say."""
+        raw = np.ascontiguousarray(self.bytes[:, self._where(mem)])
+        kind = mem.type.dtype.name
+        stored = raw.view(numerics.STORAGE.get(kind, np.dtype(NATURAL.get(kind, np.float32))))[..., 0]
+        mem.data = numerics.decode(stored) if mem.type.dtype.kind == "f" else stored
+        mem.lent = False
+        return mem.data
+
+    def store(self, mem: SharedMem) -> None:
+        kind = mem.type.dtype.name
+        v = numerics.encode(mem.data, kind) if mem.type.dtype.kind == "f" else mem.data
+        if len(v) > len(self.bytes):
+            self.bytes = np.repeat(self.bytes, len(v), axis=0)
+        raw = np.ascontiguousarray(v).view(np.uint8).reshape(len(v), -1, mem.geo.itemsize)
+        self.bytes[:, self._where(mem)] = raw
+
+
+def leaves(x: Any) -> list[SharedMem]:
+    return [x] if isinstance(x, SharedMem) else [m for i in x.items for m in leaves(i)]
+
+
+def join_aliases(syms: list, mems: list, check: bool, blocks: int) -> None:
+    """Make symbols that overlap share bytes and one log over bytes."""
+    roots: dict[int, list] = {}
+    for sym, mem in zip(syms, mems):
+        root = sym.alias_of or sym
+        roots.setdefault(id(root), []).append((sym, mem, root))
+    for group in roots.values():
+        if len(group) < 2:
+            continue
+        root = group[0][2]
+        family = Family(root.type.nbytes, root.offset)
+        log = Log(group[0][1], root.type.nbytes) if check else None
+        for _, mem, _ in group:
+            for leaf in leaves(mem):
+                leaf.family = family
+                leaf.log = None if log is None else AliasLog(log, leaf, family)
+
+
+class AliasLog:
+    """The log of one view of overlapping memory: element places as places of bytes."""
+
+    def __init__(self, log: Log, mem: SharedMem, family: Family) -> None:
+        self.log, self.mem, self.family = log, mem, family
+        self.places: dict[int, tuple[Place, Place]] = {}
+
+    def _place(self, p: Place) -> Place:
+        got = self.places.get(id(p))
+        if got is None or got[0] is not p:
+            size = self.mem.geo.itemsize
+            first = self.mem.base - self.family.base + self.mem.geo.offsets[p.idx]
+            bytes_ = Place((first[:, None] + np.arange(size)).ravel(), np.repeat(p.lanes, size))
+            got = self.places[id(p)] = (p, bytes_)
+        self.log.region = self
+        return got[1]
+
+    def element(self, byte: int) -> str:
+        """The name of the element of this view that holds a byte."""
+        at = byte - (self.mem.base - self.family.base)
+        k = np.flatnonzero((self.mem.geo.offsets <= at) & (at < self.mem.geo.offsets + self.mem.geo.itemsize))
+        return self.mem.element(int(k[0])) if len(k) else f"byte {byte} of shared memory"
+
+    def read(self, w: Any, p: Place, s: Any, collective: bool = False) -> None:
+        self.log.read(w, self._place(p), s, collective)
+
+    def write(self, w: Any, p: Place, s: Any) -> None:
+        self.log.write(w, self._place(p), s)
+
+    def atomic(self, w: Any, p: Place, s: Any) -> None:
+        self.log.atomic(w, self._place(p), s)
+
+    def issue(self, w: Any, p: Place, s: Any) -> Any:
+        return self.log.issue(w, self._place(p), s)
+
+    def land(self, w: Any, pending: Any) -> None:
+        self.log.land(w, pending)
+
+    def scatter(self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, atomic: bool = False) -> None:
+        size = self.mem.geo.itemsize
+        first = self.mem.base - self.family.base + self.mem.geo.offsets[idx]
+        self.log.region = self
+        self.log.scatter(w, np.repeat(rows, size), (first[:, None] + np.arange(size)).ravel(), np.repeat(lanes, size), s,
+                         write, atomic)
+
+    def same_instruction(self, *args: Any) -> Any:
+        self.log.region = self.mem
+        return self.log.same_instruction(*args)
+
+
+def reg(w: Any, regs: list, k: int, s: Any) -> Any:
+    v = regs[k]
+    if v is None:
+        raise w.fault("TK513", f"register {k} is read but nothing was stored in it", s,
+                      hint="fill all registers of a reg_array before reading them")
+    return v
+
+
+def set_reg(regs: list, k: int, v: Any, m: Any, kind: str) -> None:
+    if kind in ("bf16", "f16"):
+        v = numerics.round_to(v, kind)
+    old = regs[k]
+    regs[k] = v if m is None else np.where(m, v, 0 if old is None else old)
+
+
+def tile_reg(w: Any, t: Tile, i: int, s: Any) -> Any:
+    """This lane's i-th element of a register tile: (blocks or 1, 32)."""
+    a = use(t, w, s)
+    row, col = layouts.rt_coords(t.type.rows, t.type.cols, t.type.layout.name)
+    return a[:, row[:, i], col[:, i]]
+
+
+def set_tile_reg(w: Any, t: Tile, i: int, v: Any, m: Any, s: Any) -> None:
+    row, col = layouts.rt_coords(t.type.rows, t.type.cols, t.type.layout.name)
+    if t.type.dtype.name != "f32":
+        v = numerics.round_to(v, t.type.dtype.name)
+    old = np.full((1, t.type.rows, t.type.cols), np.nan, np.float32) if t.a is None else t.a
+    b = max(len(old), len(v) if type(v) is ndarray and v.ndim else 1, 1 if m is None else len(m))
+    a = np.repeat(old, b, axis=0) if b > len(old) else old.copy()
+    r, c = row[:, i], col[:, i]
+    a[:, r, c] = v if m is None else np.where(m, v, a[:, r, c])
+    t.a = a
+
+
+RUNTIME: dict[str, Any] = {
+    "_Tile": Tile, "_use": use, "_load": load, "_store": store, "_vload": vload, "_vstore": vstore,
+    "_select": select, "_subtile": subtile, "_reg": reg, "_set_reg": set_reg, "_tile_reg": tile_reg,
+    "_set_tile_reg": set_tile_reg,
+}
+__all__ = ["GlobalArray", "RUNTIME", "SV", "SharedMem", "SubTile", "Tile", "make_shared"]

@@ -1,0 +1,356 @@
+"""Who touched which element of shared memory, and what orders two accesses.
+
+Every region (a shared tile, vector or array) keeps the accesses of the current interval between
+block barriers: a barrier orders all that came before it. Within an interval another warp's access is
+unordered, and so is one of another lane of my own warp, unless a warp.sync lies between or a
+collective instruction read all its elements at once. Accesses are compared as interned places
+(`Place`: element numbers and lanes), so that a pattern met before costs a look-up. Places that differ
+by block (data-dependent indices) go through a shadow per element (`Shadow`).
+
+This file knows warps by number, clock and what orders them; it knows no values and no addresses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tklearn.lang.errors import Race
+
+COLLECTIVE = 63
+MANY = 62
+ATOMIC = 61
+
+
+class Place:
+    """Elements that one access touches: idx[k] by lanes[k]; the same in all blocks of the batch."""
+
+    __slots__ = ("idx", "lanes", "lo", "hi", "n", "repeated", "rel", "extra")
+
+    def __init__(self, idx: Any, lanes: Any) -> None:
+        self.idx, self.lanes = idx, lanes
+        self.n = len(idx)
+        self.lo, self.hi = (int(idx.min()), int(idx.max()) + 1) if self.n else (0, 0)
+        self.repeated = self.n > 1 and len(np.unique(idx)) < self.n
+        self.rel: dict[int, tuple[Place, tuple[int, int]]] = {}
+        self.extra: dict[Any, Any] = {}
+
+
+def relation(a: Place, b: Place) -> tuple[int, int]:
+    """(an element both touch, an element that different lanes touch), -1 for none."""
+    got = a.rel.get(id(b))
+    if got is None or got[0] is not b:  # the entry keeps b alive, so that its id stays its own
+        got = a.rel[id(b)] = (b, _relation(a, b) if a.lo < b.hi and b.lo < a.hi else (-1, -1))
+    return got[1]
+
+
+def _relation(a: Place, b: Place) -> tuple[int, int]:
+    lo, n = min(a.lo, b.lo), max(a.hi, b.hi) - min(a.lo, b.lo)
+    bounds = []
+    for p in (a, b):
+        least, most = np.full(n, 99), np.full(n, -1)
+        np.minimum.at(least, p.idx - lo, p.lanes)
+        np.maximum.at(most, p.idx - lo, p.lanes)
+        bounds.append((least, most))
+    (la, ha), (lb, hb) = bounds
+    both = (ha >= 0) & (hb >= 0)
+    if not both.any():
+        return -1, -1
+    mixed = both & (np.minimum(la, lb) != np.maximum(ha, hb))
+    return int(both.argmax()) + lo, int(mixed.argmax()) + lo if mixed.any() else -1
+
+
+class Rec:
+    """One access of the current interval."""
+
+    __slots__ = ("warp", "clock", "place", "site", "collective", "atomic")
+
+    def __init__(self, warp: int, clock: int, place: Place, site: Any, collective: bool, atomic: bool = False) -> None:
+        self.warp, self.clock, self.place, self.site = warp, clock, place, site
+        self.collective, self.atomic = collective, atomic
+
+
+class Pending:
+    """An asynchronous copy into this region: from its issue until the issuing warp waits for it."""
+
+    __slots__ = ("warp", "place", "site", "group")
+
+    def __init__(self, warp: int, place: Place, site: Any) -> None:
+        self.warp, self.place, self.site = warp, place, site
+        self.group: Any = None
+
+
+class Log:
+    """The accesses of one region in one batch, and which of its elements have been written."""
+
+    __slots__ = ("region", "size", "seen", "writes", "reads", "keys", "pending", "init", "full", "shadow")
+
+    def __init__(self, region: Any, size: int) -> None:
+        self.region, self.size = region, size
+        self.seen = 0
+        self.writes: list[Rec] = []
+        self.reads: list[Rec] = []
+        self.keys: set = set()
+        self.pending: list[Pending] = []
+        self.init: Any = np.zeros((1, size), bool)
+        self.full = False
+        self.shadow: Shadow | None = None
+
+    # ------------------------------------------------------------------------------ intervals
+    def _enter(self, w: Any) -> None:
+        if w.batch.barriers != self.seen:
+            self.seen = w.batch.barriers
+            self.writes.clear()
+            self.reads.clear()
+            self.keys.clear()
+            self.shadow = None
+
+    def read(self, w: Any, place: Place, s: Any, collective: bool = False) -> None:
+        """Check and record a read of `place` by warp w."""
+        if w.batch.barriers != self.seen:
+            self._enter(w)
+        if self.pending:
+            self._check_pending(w, place, s, "reads")
+        if not self.full:
+            self._initialised(w, place, s)
+        if self.shadow is not None:
+            self.shadow.place(w, place, s, False, collective)
+            return
+        for r in self.writes:
+            self._compare(w, r, place, s, "reads", "writes", False)
+        key = (w.id, w.clock, id(place))
+        if key not in self.keys:
+            self.keys.add(key)
+            self.reads.append(Rec(w.id, w.clock, place, s, collective))
+
+    def write(self, w: Any, place: Place, s: Any, atomic: bool = False) -> None:
+        """Check and record a write of `place` by warp w; two atomics need no order."""
+        if w.batch.barriers != self.seen:
+            self._enter(w)
+        if self.pending:
+            self._check_pending(w, place, s, "writes")
+        if self.shadow is not None:
+            self.shadow.place(w, place, s, True, False, atomic)
+        else:
+            for r in self.writes:
+                if not (atomic and r.atomic):
+                    self._compare(w, r, place, s, "writes", "writes", False)
+            for r in self.reads:
+                self._compare(w, r, place, s, "writes", "reads", True)
+            key = (w.id, w.clock, id(place), 1 + atomic)
+            if key not in self.keys:
+                self.keys.add(key)
+                self.writes.append(Rec(w.id, w.clock, place, s, False, atomic))
+        if not self.full:
+            self.init[:, place.idx] = True
+            self.full = bool(self.init.all())
+
+    def atomic(self, w: Any, place: Place, s: Any) -> None:
+        """Check and record an atomic: it reads what must have been written, and writes."""
+        if not self.full:
+            self._initialised(w, place, s)
+        self.write(w, place, s, True)
+
+    def issue(self, w: Any, place: Place, s: Any) -> Pending:
+        """An asynchronous copy into `place` starts: nobody may be using it."""
+        self._enter(w)
+        self._check_pending(w, place, s, "overwrites")
+        if self.shadow is not None:
+            self.shadow.place(w, place, s, True, False)
+        else:
+            for r in self.writes:
+                self._compare(w, r, place, s, "writes", "writes", False)
+            for r in self.reads:
+                self._compare(w, r, place, s, "writes", "reads", True)
+        p = Pending(w.id, place, s)
+        self.pending.append(p)
+        return p
+
+    def land(self, w: Any, p: Pending) -> None:
+        """Its data is there for the warp that waited; for others as if that warp had written it now."""
+        self._enter(w)
+        self.pending.remove(p)
+        if self.shadow is not None:
+            self.shadow.place(w, p.place, p.site, True, False)
+        self.writes.append(Rec(w.id, w.clock, p.place, p.site, False))
+        if not self.full:
+            self.init[:, p.place.idx] = True
+            self.full = bool(self.init.all())
+
+    def _compare(self, w: Any, r: Rec, place: Place, s: Any, now: str, then: str, after_read: bool) -> None:
+        if r.warp == w.id:
+            if r.clock < w.clock or (after_read and r.collective):
+                return
+            at = relation(r.place, place)[1]
+        else:
+            if w.vc[r.warp] >= r.clock:
+                return
+            at = relation(r.place, place)[0]
+        if at >= 0:
+            raise self.race(w, s, at, place, now, r.warp, r.site, _lane(r.place, at), then)
+
+    # -------------------------------------------------------------- accesses that differ by block
+    def scatter(self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, atomic: bool = False) -> None:
+        """As read and write, for flat arrays: element idx[k] of block rows[k] by lanes[k]."""
+        self._enter(w)
+        if self.pending:
+            for p in self.pending:
+                hit = np.isin(idx, p.place.idx)
+                if hit.any():
+                    raise self._async(w, p, s, int(idx[hit.argmax()]), "writes" if write else "reads")
+        if not self.full:
+            if len(self.init) == 1 < w.batch.n:
+                self.init = np.repeat(self.init, w.batch.n, axis=0)
+            if write and not atomic:
+                self.init[rows, idx] = True
+                self.full = bool(self.init.all())
+            elif not (ok := self.init[rows, idx]).all():
+                k = int((~ok).argmax())
+                raise self._uninit(w, int(idx[k]), s, (int(rows[k]), int(lanes[k])))
+        if self.shadow is None:
+            self.shadow = Shadow(self, w.batch.n)
+            for r in self.writes:
+                self.shadow.note(r, True)
+            for r in self.reads:
+                self.shadow.note(r, False)
+        self.shadow.access(w, rows, idx, lanes, s, write, False)
+
+    # ------------------------------------------------------------------------------- messages
+    def _initialised(self, w: Any, place: Place, s: Any) -> None:
+        ok = self.init[:, place.idx]
+        if not ok.all():
+            b, k = np.unravel_index(int((~ok).argmax()), ok.shape)
+            raise self._uninit(w, int(place.idx[k]), s, (int(b), int(place.lanes[k])))
+
+    def _uninit(self, w: Any, e: int, s: Any, at: Any) -> Exception:
+        for p in self.pending:
+            if e in p.place.idx:
+                raise self._async(w, p, s, e, "reads")
+        what = self.region.element(e)
+        lane = at[1] if at[1] < 32 else None
+        return w.fault("TK503", f"this block wrote no value at {what}", s, (at[0], lane),
+                       "shared memory does not start as zero: store to it first, and guard indices past "
+                       "what was stored")
+
+    def _check_pending(self, w: Any, place: Place, s: Any, now: str) -> None:
+        for p in self.pending:
+            at = relation(p.place, place)[0] if place.n else -1
+            if at >= 0:
+                raise self._async(w, p, s, at, now)
+
+    def _async(self, w: Any, p: Pending, s: Any, at: int, now: str) -> Exception:
+        what, line = self.region.element(at), p.site.line
+        whose = "" if p.warp == w.id else f" of warp {p.warp}"
+        if p.group is None:
+            hint = (f"commit_group() is missing after line {line}: wait_group waits only for groups that "
+                    "were committed")
+        elif p.warp == w.id:
+            hint = "wait_group(n) leaves the newest n groups running: wait for the group that brings this data"
+        else:
+            hint = "wait_group waits for this warp's own copies: then block.sync() tells the other warps"
+        return w.fault("TK508", f"warp {w.id} {now} {what} while the copy{whose} of line {line} may still "
+                       "be writing it", s, (0, None), hint)
+
+    def race(self, w: Any, s: Any, e: int, place: Any, now: str, other: int, site: Any, lane: int,
+             then: str, block: int = 0) -> Race:
+        """The error for two unordered accesses of element e."""
+        what = self.region.element(e)
+        lines = f"lines {site.line} and {s.line}" if site.line != s.line else f"line {s.line}"
+        past = {"writes": "wrote", "reads": "read"}[then]
+        if other != w.id:
+            msg = f"warp {w.id} {now} {what}, which warp {other} {past} on line {site.line}; nothing orders the two ({lines})"
+            hint = f"put block.sync() between line {site.line} and line {s.line}"
+            if site.line >= s.line:
+                hint = (f"put block.sync() after line {site.line} and before line {s.line} runs again"
+                        if site.line > s.line else "let each thread use elements of its own, or use an atomic")
+            if "async" in getattr(getattr(site.node, "op", None), "name", ""):
+                hint = "wait_group is for the warp's own copies only: put block.sync() after it"
+            return w.fault("TK500", msg, s, (block, None), hint, kind=Race)
+        mine = _lane(place, e) if isinstance(place, Place) else int(place)
+        who = "several lanes" if mine >= MANY else f"lane {mine}"
+        whom = "several lanes" if lane >= MANY else f"lane {lane}"
+        msg = f"{who} of warp {w.id} {now} {what}, which {whom} {past} on line {site.line}; nothing orders the two ({lines})"
+        hint = (f"put warp.sync() (or block.sync()) between line {site.line} and line {s.line}"
+                if site.line != s.line else "let each lane use an element of its own, or use an atomic")
+        return w.fault("TK501", msg, s, (block, None), hint, kind=Race)
+
+    def same_instruction(self, w: Any, s: Any, e: int, lanes: Any, block: int) -> Race:
+        """Lanes of one store that write different values to one element."""
+        what = self.region.element(e)
+        names = ", ".join(map(str, lanes[:4])) + (", ..." if len(lanes) > 4 else "")
+        return w.fault("TK501", f"lanes {names} of warp {w.id} write different values to {what} at once",
+                       s, (block, None), "which lane wins is undefined: use an atomic, or let one lane store",
+                       kind=Race)
+
+
+def _lane(place: Place, e: int) -> int:
+    k = np.flatnonzero(place.idx == e)
+    return int(place.lanes[k[0]]) if len(k) else COLLECTIVE
+
+
+class Shadow:
+    """Last write, and last read of each warp, per (block, element), within one interval.
+
+    An entry packs clock << 32 | site << 12 | warp << 6 | lane, 0 for none.
+    """
+
+    def __init__(self, log: Log, blocks: int) -> None:
+        self.log, self.blocks = log, blocks
+        self.w = np.zeros((blocks, log.size), np.int64)
+        self.r: dict[int, Any] = {}
+        self.sites: dict[int, Any] = {}
+
+    def _pack(self, warp: int, clock: int, site: Any, lanes: Any) -> Any:
+        self.sites[site.id] = site
+        return (clock << 32) | (site.id << 12) | (warp << 6) | lanes
+
+    def note(self, r: Rec, write: bool) -> None:
+        """Take over an access that was compared already."""
+        target = self.w if write else self._reads(r.warp)
+        lanes = COLLECTIVE if r.collective else ATOMIC if r.atomic else r.place.lanes
+        target[:, r.place.idx] = self._pack(r.warp, r.clock, r.site, lanes)
+
+    def _reads(self, warp: int) -> Any:
+        if warp not in self.r:
+            self.r[warp] = np.zeros((self.blocks, self.log.size), np.int64)
+        return self.r[warp]
+
+    def place(self, w: Any, place: Place, s: Any, write: bool, collective: bool, atomic: bool = False) -> None:
+        rows = np.repeat(np.arange(self.blocks), place.n)
+        lanes = np.broadcast_to(ATOMIC if atomic else place.lanes, (self.blocks, place.n)).ravel()
+        idx = np.broadcast_to(place.idx, (self.blocks, place.n)).ravel()
+        self.access(w, rows, idx, lanes, s, write, collective)
+
+    def access(self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, collective: bool) -> None:
+        self._against(w, rows, idx, lanes, s, write, self.w[rows, idx], "writes", False)
+        if write:
+            for reads in self.r.values():
+                self._against(w, rows, idx, lanes, s, write, reads[rows, idx], "reads", True)
+            self.w[rows, idx] = self._pack(w.id, w.clock, s, lanes)
+            return
+        mine, now = self._reads(w.id), self._pack(w.id, w.clock, s, COLLECTIVE if collective else lanes)
+        old = mine[rows, idx]
+        many = (old >> 32 == w.clock) & (old & 63 != lanes)
+        mine[rows, idx] = now
+        many |= mine[rows, idx] != now  # another lane of this access reads the same element
+        if not collective and many.any():
+            mine[rows[many], idx[many]] = self._pack(w.id, w.clock, s, MANY)
+
+    def _against(self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, old: Any, then: str,
+                 reads: bool) -> None:
+        hot = np.flatnonzero(old)
+        if not len(hot):
+            return
+        old, lanes = old[hot], lanes[hot]
+        warp, clock, lane = (old >> 6) & 63, old >> 32, old & 63
+        vc = np.array(w.vc)
+        own = warp == w.id
+        bad = ~own & (vc[np.minimum(warp, len(vc) - 1)] < clock)
+        bad |= own & (clock >= w.clock) & (lane != lanes) & ~(reads & (lane == COLLECTIVE))
+        bad &= ~((lane == ATOMIC) & (lanes == ATOMIC))
+        if bad.any():
+            k = int(bad.argmax())
+            site = self.sites[int(old[k] >> 12) & 0xFFFFF]
+            raise self.log.race(w, s, int(idx[hot[k]]), int(lanes[k]), "writes" if write else "reads",
+                                int(warp[k]), site, int(lane[k]), then, int(rows[hot[k]]))
