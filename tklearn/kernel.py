@@ -19,39 +19,41 @@ from tklearn.lang.types import GL, ConstType, Scalar
 from tklearn.report import Report
 
 COMPARABLE = (*VALUE_TYPES, tuple, list, dict)
+CONSTANTS = (*VALUE_TYPES, tuple, frontend.DeviceFunction)  # what a tk.const parameter may be
 SIM_OPTIONS = ("schedule", "seed", "delay", "check", "mma", "blocks", "device", "batch", "steps")
 
 
 def kernel(
-    *, warps: int | None = None, threads: int | tuple[int, ...] | None = None
+    *bare: Any, warps: int | None = None, threads: int | tuple[int, ...] | None = None
 ) -> Callable[[Callable], Kernel]:
     """Marks a function as a kernel: `@tk.kernel(warps=4)` or `@tk.kernel(threads=(32, 8))`.
 
-    Errors: TK407 for a block of no or more than 1024 threads, TK103/TK104 for a function that cannot
-    be read.
+    Errors: TK407 for a block of no or more than 1024 threads, TK103/TK104 for a function that
+    cannot be read.
     """
-    if callable(warps):
+    if bare:
         raise LaunchError(
             "TK407",
-            "a kernel needs the size of its block",
+            "a kernel needs the size of its block, by name",
             hint="write @tk.kernel(warps=4) or @tk.kernel(threads=256)",
         )
     if (warps is None) == (threads is None):
         raise LaunchError(
             "TK407", "give either warps or threads", hint="@tk.kernel(warps=4) is 128 threads"
         )
-    dims = (warps * 32,) if isinstance(warps, int) and not isinstance(warps, bool) else threads
-    dims = (dims,) if isinstance(dims, int) else tuple(dims or ())
+    given: Any = threads if warps is None else warps
+    dims = tuple(given) if isinstance(given, tuple | list) and warps is None else (given,)
     if not 1 <= len(dims) <= 3 or any(
         isinstance(d, bool) or not isinstance(d, int) or d < 1 for d in dims
     ):
         raise LaunchError(
             "TK407",
-            f"a block of {warps if threads is None else threads!r} is not possible",
+            f"a block of {given!r} {'threads' if warps is None else 'warps'} is not possible",
             hint="1 to 3 positive whole numbers",
         )
-    block = (*dims, 1, 1)[:3]
-    if math.prod(block) > 1024 or block[2] > 64:
+    x, y, z = (*dims, 1, 1)[:3] if warps is None else (dims[0] * 32, 1, 1)
+    block = (x, y, z)
+    if math.prod(block) > 1024 or z > 64:
         raise LaunchError(
             "TK407",
             f"a block of {block} has {math.prod(block)} threads",
@@ -61,7 +63,11 @@ def kernel(
 
 
 def device(fn: Callable) -> frontend.DeviceFunction:
-    """Marks a helper that kernels call. Tiles are passed by reference, numbers by value."""
+    """Marks a helper that kernels call. Tiles are passed by reference, numbers by value.
+
+    Errors: TK103 for a function that cannot be read.
+    """
+    frontend.source_of(fn)
     return frontend.DeviceFunction(fn)
 
 
@@ -162,18 +168,20 @@ class Kernel:
         for name, t in self.params.items():
             v = given.get(name, self.defaults.get(name))
             if isinstance(t, ConstType):
-                try:
-                    hash(v)
-                except TypeError:
-                    raise LaunchError(
-                        "TK400",
-                        f"'{name}' is a compile-time value and cannot be {type(v).__name__}",
-                        hint="numbers, dtypes, flags and tuples of those can",
-                    ) from None
-                consts[name] = v.item() if hasattr(v, "item") and not getattr(v, "shape", ()) else v
+                consts[name] = self._constant(name, plain(v))
             else:
                 values.append(v)
         return values, consts
+
+    def _constant(self, name: str, v: Any) -> Any:
+        if not isinstance(v, CONSTANTS) or not _hashable(v):
+            raise LaunchError(
+                "TK400",
+                f"'{name}' of {self.__name__} is a compile-time value "
+                f"and cannot be {type(v).__name__}",
+                hint="numbers, dtypes, layouts, flags and tuples of those can",
+            )
+        return v
 
     def specialise(self, types: dict[str, T.Type], consts: dict[str, Any]) -> ir.Kernel:
         """The typed IR for these argument types, from the cache if nothing it read has changed."""
@@ -185,7 +193,7 @@ class Kernel:
             ):
                 return k
         k = frontend.specialise(self.fn, self.threads, types, consts)
-        kept.append(k)
+        kept[:] = [*kept[-15:], k]  # a constant that changes at each launch must not fill memory
         return k
 
     def types_of(
@@ -196,7 +204,8 @@ class Kernel:
         k = self.specialise(runtime, consts)
         dims: dict[ir.Sym, int] = {}
         passed: list[tuple[ir.Sym, ir.Sym]] = []  # parameter of a helper, what it stands for
-        for node in (n for f in (k, *k.functions) for n in ir.walk(f.body)):
+        bodies = [k.body, *(f.body for f in k.functions)]
+        for node in (n for body in bodies for n in ir.walk(body)):
             if isinstance(node, ir.Index | ir.VecIndex) and isinstance(node.base, ir.Var):
                 dims.setdefault(node.base.sym, len(node.idx))
             if isinstance(node, ir.Do):
@@ -305,6 +314,14 @@ def as_grid(grid: Any) -> tuple[int, int, int]:
             hint="x is below 2**31, y and z are at most 65535",
         )
     return (*dims, 1, 1)[:3]  # type: ignore[return-value]
+
+
+def _hashable(v: Any) -> bool:
+    try:
+        hash(v)
+    except TypeError:
+        return False
+    return True
 
 
 def current(fn: Callable, captures: dict[tuple[str, ...], Any]) -> bool:

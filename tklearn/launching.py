@@ -153,9 +153,10 @@ def number_argument(k: Kernel, name: str, t: Scalar, v: Any) -> Any:
             "TK400", f"'{name}' of {k.__name__} must be a whole number ({d.name}), not {v!r}"
         )
     lo, hi = RANGES[d.name]
-    if not lo <= v < hi:
-        raise LaunchError("TK400", f"'{name}' of {k.__name__} is {v}, which does not fit {d.name}")
-    return int(v)
+    n = int(v)
+    if not lo <= n < hi:
+        raise LaunchError("TK400", f"'{name}' of {k.__name__} is {n}, which does not fit {d.name}")
+    return n
 
 
 def place(k: Kernel, arrays: list[Any], machine: str | None) -> str:

@@ -146,7 +146,7 @@ def overlap(a: Array, b: Array) -> bool:
         return False
     if a.library == b.library == "numpy":
         try:
-            return np.shares_memory(a.obj, b.obj, max_work=100_000)
+            return np.shares_memory(a.obj, b.obj, max_work=100_000)  # type: ignore[arg-type]
         except np.exceptions.TooHardError:
             return True
     return True

@@ -9,7 +9,7 @@ from typing import Any
 
 from tklearn.lang import ir
 from tklearn.lang import types as T
-from tklearn.lang.errors import LaunchError
+from tklearn.lang.errors import LaunchError, SourceError
 from tklearn.lang.ops import MMA_ARCH, Op
 from tklearn.lang.types import RT, RV, Regs
 
@@ -28,29 +28,36 @@ def place_shared(k: ir.Kernel) -> None:
     """Gives each shared symbol its byte offset. Error TK408 above 227 KB."""
     at = 0
     for s in k.shared:
+        size = _bytes(s)
         if s.alias_of is not None:
             s.offset += s.alias_of.offset
-            inside = s.offset + s.type.nbytes <= s.alias_of.offset + s.alias_of.type.nbytes  # type: ignore[attr-defined]
-            if not inside:
-                raise LaunchError(
-                    "TK408",
-                    f"'{s.name}' does not fit into '{s.alias_of.name}'",
+            end = s.alias_of.offset + _bytes(s.alias_of)
+            if s.offset + size > end:
+                raise SourceError(
+                    "TK201",
+                    f"'{s.name}' ends {s.offset + size - end} bytes past '{s.alias_of.name}'",
                     s.loc,
-                    f"{s.alias_of.name} has {s.alias_of.type.nbytes} bytes",
-                )  # type: ignore[attr-defined]
+                    f"'{s.name}' has {size} bytes, '{s.alias_of.name}' has {_bytes(s.alias_of)}",
+                )
             continue
         align = s.type.align  # type: ignore[attr-defined]
         s.offset = -(-at // align) * align
-        at = s.offset + s.type.nbytes  # type: ignore[attr-defined]
+        at = s.offset + size
     k.shared_bytes = at
     if at > MAX_SHARED:
-        parts = ", ".join(f"{s.name} {s.type.nbytes}" for s in k.shared if s.alias_of is None)  # type: ignore[attr-defined]
+        own = sorted((s for s in k.shared if s.alias_of is None), key=_bytes, reverse=True)
+        parts = ", ".join(f"{s.name} {_bytes(s)}" for s in own)
         raise LaunchError(
             "TK408",
-            f"'{k.name}' needs {at} bytes of shared memory; no GPU gives a block more than {MAX_SHARED}",
-            k.shared[-1].loc,
+            f"'{k.name}' needs {at} bytes of shared memory; "
+            f"no GPU gives a block more than {MAX_SHARED}",
+            own[0].loc,
             f"bytes: {parts}; take smaller tiles or fewer stages",
         )
+
+
+def _bytes(s: ir.Sym) -> int:
+    return s.type.nbytes  # type: ignore[attr-defined, no-any-return]
 
 
 def registers(t: T.Type) -> int:

@@ -7,6 +7,8 @@ finds a mistake raises it from there, with the words that fit.
 from __future__ import annotations
 
 import linecache
+import re
+import unicodedata
 from dataclasses import dataclass
 
 CODES = {
@@ -31,7 +33,7 @@ CODES = {
     "TK202": "'/' between integers",
     "TK203": "more than one atomic in a statement",
     "TK204": "wrong number of indices",
-    "TK205": "a number does not fit its type",
+    "TK205": "a number that is not possible here",
     "TK210": "shapes do not match",
     "TK211": "layouts do not match",
     "TK212": "dtypes do not match",
@@ -91,14 +93,28 @@ class Loc:
         return linecache.getline(self.file, self.line).rstrip("\n")
 
 
+def where(file: str) -> str:
+    """How a file is called in a message: notebook cells have no name that a reader knows."""
+    if re.search(r"[/\\]ipykernel_\d+[/\\]", file) or file.startswith("<ipython-input"):
+        return "notebook cell"
+    return file
+
+
 def excerpt(loc: Loc) -> str:
     """The source line with a caret line below, indented for a message."""
     src = loc.text()
     if not src:
-        return f"  {loc.file}:{loc.line}"
+        return f"  {where(loc.file)}:{loc.line}"
     end = loc.end_col if loc.end_line == loc.line and loc.end_col > loc.col else len(src)
-    caret = " " * loc.col + "^" * max(1, end - loc.col)
-    return f"  {loc.file}:{loc.line}\n    {src}\n    {caret}"
+    # Tabs stay tabs and wide characters count twice, so that the carets stand where they should.
+    before = "".join("\t" if c == "\t" else " " * _cells(c) for c in src[: loc.col])
+    under = "^" * max(1, sum(_cells(c) for c in src[loc.col : end]))
+    return f"  {where(loc.file)}:{loc.line}\n    {src}\n    {before}{under}"
+
+
+def _cells(c: str) -> int:
+    """Columns that a character takes in a terminal."""
+    return 0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
 
 
 class TkError(Exception):
@@ -113,7 +129,7 @@ class TkError(Exception):
         place = f"\n{excerpt(loc)}" if loc else ""
         super().__init__(f"{code}: {message}{place}" + (f"\n  hint: {hint}" if hint else ""))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return type(self), (self.code, self.message, self.loc, self.hint)
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import ast
 import builtins
 import struct
-from typing import Any, Callable
+import types as pytypes
+from collections.abc import Callable, Set
+from difflib import get_close_matches
+from typing import Any
 
 from tklearn.lang import ir
 from tklearn.lang import types as T
@@ -40,6 +43,15 @@ BUILTIN_CASTS: dict[Any, T.DType] = {
     builtins.bool: T.bool_,
 }
 DIMS = ("batch", "depth", "rows", "cols")
+DEVICE_HEADS = ("tk", "warp", "block", "threadIdx", "blockIdx", "blockDim", "gridDim")
+ONLY_THERE = {
+    "range": "it stands in a for loop",
+    "len": "arrays have A.rows and A.cols",
+    "print": "write it on a line of its own",
+    "breakpoint": "write it on a line of its own",
+    "enumerate": "loop over range, and index inside the loop",
+    "zip": "loop over range, and index inside the loop",
+}
 
 
 class DeviceFunction:
@@ -80,7 +92,11 @@ class Expressions(Resolver):
     def lookup(self, n: ast.Name) -> ir.Sym:
         raise NotImplementedError
 
-    def call_device(self, n: ast.Call, fn: DeviceFunction) -> ir.Expr:
+    def call_device(self, n: ast.Call, fn: DeviceFunction) -> ir.CallDevice:
+        raise NotImplementedError
+
+    def need(self, op: Op, args: list[Any], loc: Loc) -> None:
+        """Notes the architecture that an operation needs."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------- entry points
@@ -97,10 +113,30 @@ class Expressions(Resolver):
     def number(self, n: ast.expr, what: str = "this") -> ir.Expr:
         e = self.ex(n)
         if not isinstance(e.type, Scalar):
-            raise self.fail(n, "TK200", f"{what} must be a number, not {e.type}")
+            hint = ""
+            if isinstance(e.type, GL):
+                hint = f"take one element, as in {ast.unparse(n)}[i]"
+            elif isinstance(e.type, (RT, RV)):
+                hint = "a tile is not one number: reduce it first, as in tk.row_max(t) or tk.sum(v)"
+            elif isinstance(e.type, Vec):
+                hint = f"take one of its elements, as in {ast.unparse(n)}[0]"
+            raise self.fail(n, "TK200", f"{what} must be a number, not {e.type}", hint)
         return e
 
     def integer(self, n: ast.expr, what: str = "an index") -> ir.Expr:
+        """A whole number that counts from 0."""
+        e = self.whole(n, what)
+        if isinstance(e, ir.Const) and e.value < 0:
+            raise self.fail(
+                n,
+                "TK205",
+                f"{what} is {e.value}",
+                "indices count from 0 and never from the end: write A.cols - 1 for the last",
+            )
+        return e
+
+    def whole(self, n: ast.expr, what: str) -> ir.Expr:
+        """A whole number that may be negative."""
         e = self.number(n, what)
         if e.type.dtype.kind == "f":
             raise self.fail(
@@ -121,14 +157,12 @@ class Expressions(Resolver):
         if isinstance(v, bool):
             return ir.Const(T.BOOL, loc, v)
         if isinstance(v, int):
-            for t, lo, hi in (
-                (T.I32, -(1 << 31), 1 << 31),
-                (T.U32, 0, 1 << 32),
-                (T.I64, -(1 << 63), 1 << 63),
-            ):
-                if lo <= v < hi:
-                    return ir.Const(t, loc, v)
-            raise self.fail(n, "TK205", f"{v} does not fit 64 bits")
+            for t in (T.I32, T.I64):
+                if fits(v, t):
+                    return ir.Const(t, loc, int(v))
+            raise self.fail(
+                n, "TK205", "this number does not fit 64 bits", "write a float, as in 1e20"
+            )
         if isinstance(v, float):
             return ir.Const(T.F32, loc, f32_value(v))
         if isinstance(v, DeviceName):
@@ -144,11 +178,32 @@ class Expressions(Resolver):
                 f"{v} is a type, not a value",
                 "give the tile a name first: t = " + ast.unparse(n),
             )
-        raise self.fail(
+        raise self.no_value(n, v)
+
+    def no_value(self, n: ast.AST, v: Any) -> SourceError:
+        """Why a Python object that the kernel names is no value in it."""
+        what, hint = f"{type(v).__name__} {str(v)[:40]!r}", ""
+        if hasattr(v, "shape") and hasattr(v, "dtype"):
+            what, hint = f"an array ({type(v).__name__})", "make it a parameter: x: tk.gl_fl"
+        elif callable(v) and not isinstance(v, T.DType):
+            what = f"the function '{getattr(v, '__name__', '?')}'"
+            hint = "call it, or use another name if a variable was meant"
+        elif isinstance(v, (T.DType, T.Layout)):
+            what, hint = f"{v!r}", "dtypes are arguments of types and of tk.convert"
+        elif isinstance(v, pytypes.ModuleType):
+            what = f"the module '{v.__name__}'"
+        elif isinstance(v, str):
+            what, hint = f"the text {v[:40]!r}", "text stands in print and assert only"
+        elif v is None:
+            what, hint = "None", "compare a compile-time name with 'is None', or use a number"
+        elif isinstance(v, (tuple, list, dict)):
+            what = f"a {type(v).__name__}"
+            hint = "a compile-time tuple is read with compile-time indices, as in SIZES[0]"
+        return self.fail(
             n,
             "TK100",
-            f"{type(v).__name__} {str(v)[:40]!r} is not a value of the kernel language",
-            "numbers, tk.const parameters and kernel arguments are",
+            f"{what} is not a value of the kernel language",
+            hint or "numbers, tk.const parameters and kernel arguments are",
         )
 
     def convert(self, e: ir.Expr, t: Scalar) -> ir.Expr:
@@ -159,7 +214,7 @@ class Expressions(Resolver):
             if t == T.F32:
                 return ir.Const(t, e.loc, f32_value(float(e.value)))
             if t.dtype.kind in "iu" and e.type.dtype.kind in "iub":
-                return ir.Const(t, e.loc, int(e.value) & (0xFFFFFFFF if t == T.U32 else -1))
+                return ir.Const(t, e.loc, wrapped(int(e.value), t))
         return ir.Cast(t, e.loc, e)
 
     def coerce(self, n: ast.AST, e: ir.Expr, t: Scalar, what: str) -> ir.Expr:
@@ -167,21 +222,25 @@ class Expressions(Resolver):
         s = e.type
         if not isinstance(s, Scalar):
             raise self.fail(n, "TK200", f"{what} holds numbers ({t}), not {s}")
-        ok = (
-            s == t
-            or t == T.F32
-            or (
-                t.dtype.kind in "iu"
-                and s.dtype.kind in "iub"
-                and not (t == T.I32 and s in (T.I64, T.U32) and not isinstance(e, ir.Const))
-            )
-        )
-        if not ok:
-            hint = (
-                f"write int(x) to drop the fraction, or make '{what}' a float from the start (0.0)"
-                if s == T.F32
-                else f"convert with tk.{t.dtype.name}(x)"
-            )
+        if isinstance(e, ir.Const) and t.dtype.kind in "iu" and s.dtype.kind in "iub":
+            if not fits(int(e.value), t):
+                raise self.fail(
+                    n,
+                    "TK205",
+                    f"{e.value} does not fit {what}, which is {t}",
+                    f"tk.{t.dtype.name}(x) keeps the low {t.dtype.bits} bits",
+                )
+            return self.convert(e, t)
+        lossless = {T.I32: (T.BOOL,), T.U32: (T.BOOL, T.I32), T.I64: (T.BOOL, T.I32, T.U32)}
+        if not (s == t or t == T.F32 or s in lossless.get(t, ())):
+            hint = f"convert with tk.{t.dtype.name}(x)"
+            if t == T.BOOL:
+                hint = "compare it, as in x != 0"
+            elif s == T.F32:
+                hint = (
+                    f"write int(x) to drop the fraction, or make '{what}' a float "
+                    "from the start (0.0)"
+                )
             raise self.fail(n, "TK121", f"{what} is {t} and cannot take {s}", hint)
         return self.convert(e, t)
 
@@ -205,6 +264,7 @@ class Expressions(Resolver):
 
     def binary(self, n: ast.AST, op: str, a: ir.Expr, b: ir.Expr) -> ir.Expr:
         loc = self.loc(n)
+        a, b = self.adapted(a, b)
         try:
             t = elementwise(a.type, b.type)
         except OpMismatch as e:
@@ -224,19 +284,38 @@ class Expressions(Resolver):
             )
         if isf and op in ("&", "|", "^", "<<", ">>", "//", "%"):
             raise self.fail(n, "TK200", f"'{op}' needs whole numbers, not {a.type} and {b.type}")
+        if isinstance(b, ir.Const):
+            self.possible(n, op, b.value, 64 if a.type == T.I64 else 32)
         if a.type == b.type == T.BOOL and op in ("&", "|", "^"):
             return ir.Binary(T.BOOL, loc, op, a, b)
         if op in ("<<", ">>"):
             t = T.I32 if a.type == T.BOOL else a.type
-            return ir.Binary(
-                t, loc, op, self.convert(a, t), self.convert(b, T.I32) if b.type == T.BOOL else b
-            )
+            b = self.convert(b, T.I32) if b.type == T.BOOL else b
+            assert isinstance(t, Scalar)
+            return ir.Binary(t, loc, op, self.convert(a, t), b)
         a, b = self.convert(a, t), self.convert(b, t)
         return self.fused(loc, op, a, b, t) or ir.Binary(t, loc, op, a, b)
 
+    def possible(self, n: ast.AST, op: str, b: Any, bits: int) -> None:
+        if op in ("//", "%") and b == 0:
+            raise self.fail(n, "TK205", f"'{op} 0' divides by zero")
+        if op in ("<<", ">>") and not 0 <= b < bits:
+            raise self.fail(
+                n, "TK205", f"a shift by {b}", f"a number of {bits} bits shifts by 0 to {bits - 1}"
+            )
+
+    def adapted(self, a: ir.Expr, b: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        """A large literal beside a u32 is a u32, as in h * 2654435761."""
+        for x, y in ((a, b), (b, a)):
+            literal = isinstance(x, ir.Const) and x.type == T.I64 and y.type == T.U32
+            if isinstance(x, ir.Const) and literal and fits(x.value, T.U32):
+                new = ir.Const(T.U32, x.loc, x.value)
+                return (new, b) if x is a else (a, new)
+        return a, b
+
     def fused(self, loc: Loc, op: str, a: ir.Expr, b: ir.Expr, t: T.Type) -> ir.Expr | None:
         """a*b + c, c + a*b and a*b - c are rounded once, on both machines."""
-        if op not in "+-" or not t.dtype.kind == "f":
+        if op not in "+-" or t.dtype.kind != "f":
             return None
         if isinstance(a, ir.Binary) and a.op == "*" and a.type == t:
             return ir.Fma(t, loc, a.a, a.b, b, op == "-")
@@ -262,23 +341,36 @@ class Expressions(Resolver):
             return ir.Unary(a.type, loc, "~", a)
         if isinstance(a.type, (RT, RV)):
             return ir.Unary(a.type, loc, "-", a)
-        a = self.number(n.operand)
-        return ir.Unary(
-            T.I32 if a.type == T.BOOL else a.type,
-            loc,
-            "-",
-            self.convert(a, T.I32) if a.type == T.BOOL else a,
-        )
+        if not isinstance(a.type, Scalar):
+            raise self.fail(n, "TK200", f"'-' does not work on {a.type}")
+        if a.type == T.BOOL:
+            a = self.convert(a, T.I32)
+        return ir.Unary(a.type, loc, "-", a)
 
     def ex_Compare(self, n: ast.Compare) -> ir.Expr:
         parts = [self.number(x, "a side of a comparison") for x in (n.left, *n.comparators)]
+        for x, e in list(zip(n.comparators, parts[1:]))[:-1]:
+            if any(_acts(y) for y in ir.walk(e)):
+                raise self.fail(
+                    x, "TK100", "the middle of this comparison acts twice", "give it a name first"
+                )
         out: ir.Expr | None = None
         for op, a, b in zip(n.ops, parts, parts[1:]):
             if type(op) not in RELATION:
+                word = {"In": "in", "NotIn": "not in", "Is": "is", "IsNot": "is not"}
                 raise self.fail(
-                    n, "TK100", f"'{type(op).__name__}' is not part of the kernel language"
+                    n,
+                    "TK100",
+                    f"'{word[type(op).__name__]}' is not part of the kernel language",
+                    "write == for 'is', and comparisons joined with 'or' for 'in'",
                 )
-            t = promote(a.type, b.type)  # type: ignore[arg-type]
+            a, b = self.adapted(a, b)
+            assert isinstance(a.type, Scalar)
+            assert isinstance(b.type, Scalar)
+            t = promote(a.type, b.type)
+            if {a.type, b.type} == {T.I32, T.U32}:
+                # C++ would compare -1 as 4294967295
+                t = T.U32 if _nonneg_const(a) or _nonneg_const(b) else T.I64
             c = ir.Compare(
                 T.BOOL, self.loc(n), RELATION[type(op)], self.convert(a, t), self.convert(b, t)
             )
@@ -294,13 +386,15 @@ class Expressions(Resolver):
         return out
 
     def ex_IfExp(self, n: ast.IfExp) -> ir.Expr:
-        c, a, b = (
-            self.condition(n.test),
-            self.number(n.body, "a side of if/else"),
-            self.number(n.orelse, "a side of if/else"),
-        )
-        t = a.type if a.type == b.type else promote(a.type, b.type)  # type: ignore[arg-type]
-        return ir.Select(t, self.loc(n), c, self.convert(a, t), self.convert(b, t))  # type: ignore[arg-type]
+        v = self.static(n.test)
+        if v is not UNKNOWN and (v is None or isinstance(v, (int, float, str))):
+            return self.ex(n.body if v else n.orelse)
+        c = self.condition(n.test)
+        a, b = self.adapted(*(self.number(x, "a side of if/else") for x in (n.body, n.orelse)))
+        assert isinstance(a.type, Scalar)
+        assert isinstance(b.type, Scalar)
+        t = T.BOOL if a.type == b.type == T.BOOL else promote(a.type, b.type)
+        return ir.Select(t, self.loc(n), c, self.convert(a, t), self.convert(b, t))
 
     def ex_Attribute(self, n: ast.Attribute) -> ir.Expr:
         base = self.ex(n.value)
@@ -308,16 +402,14 @@ class Expressions(Resolver):
             return ir.Dim(T.I32, self.loc(n), base, n.attr)
         if isinstance(base.type, (ST, SubST, RT)) and n.attr in ("rows", "cols"):
             return ir.Const(T.I32, self.loc(n), getattr(base.type, n.attr))
-        if isinstance(base.type, GL) and n.attr == "shape":
-            raise self.fail(
-                n, "TK102", "arrays in kernels have rows, cols, depth and batch", "write A.rows"
-            )
-        raise self.fail(
-            n,
-            "TK102",
-            f"{base.type} has no attribute '{n.attr}'",
-            "global arrays have rows, cols, depth, batch" if isinstance(base.type, GL) else "",
-        )
+        hint = ""
+        if isinstance(base.type, GL):
+            hint = "global arrays have rows, cols, depth and batch: A.shape[0] is A.rows"
+        elif isinstance(n.value, ast.Name) and n.value.id in DEVICE_HEADS:
+            hint = f"'{n.value.id}' is a name of your own here and hides tk.{n.value.id}: rename it"
+        elif isinstance(base.type, (RT, ST, SubST)):
+            hint = "tiles have rows and cols"
+        raise self.fail(n, "TK102", f"{base.type} has no attribute '{n.attr}'", hint)
 
     # --------------------------------------------------------------------------- indexing
     def ex_Subscript(self, n: ast.Subscript) -> ir.Expr:
@@ -358,6 +450,10 @@ class Expressions(Resolver):
                 element_type(t.dtype), self.loc(n), base, [ir.Const(T.I32, self.loc(n), i)]
             )
         if isinstance(t, Shared):
+            for x, d in zip(nodes, t.dims):
+                i = self.static(x)
+                if isinstance(i, int) and not 0 <= i < d:
+                    raise self.fail(x, "TK204", f"tile {i} of {d}", f"they count from 0 to {d - 1}")
             if len(nodes) > len(t.dims):
                 raise self.fail(
                     n,
@@ -391,7 +487,14 @@ class Expressions(Resolver):
             else 2
         )
         if want is not None and len(nodes) != want:
-            raise self.fail(n, "TK204", f"{len(nodes)} indices for {t} of {want} dimensions")
+            form = ", ".join(["i", "j", "k", "l"][:want])
+            raise self.fail(
+                n,
+                "TK204",
+                f"{len(nodes)} {'index' if len(nodes) == 1 else 'indices'} for {t} of {want} "
+                f"dimension{'s' if want > 1 else ''}",
+                f"write x[{form}]: an index for each dimension, in one pair of brackets",
+            )
 
     def vec_base(self, n: ast.expr) -> tuple[ir.Expr, int] | None:
         """(x, n) of tk.vec(x, n)."""
@@ -407,7 +510,12 @@ class Expressions(Resolver):
         base, width = self.ex(n.args[0]), self.static(n.args[1])
         if not isinstance(base.type, (GL, SArr, SV)):
             raise self.fail(n.args[0], "TK200", f"tk.vec works on arrays, not {base.type}")
-        if width not in (1, 2, 4, 8, 16) or not 2 <= width * base.type.dtype.itemsize <= 16:
+        if width is UNKNOWN:
+            raise self.fail(
+                n.args[1], "TK105", "the number of elements must be known at compile time"
+            )
+        possible = type(width) is int and width in (1, 2, 4, 8, 16)
+        if not possible or not 2 <= width * base.type.dtype.itemsize <= 16:
             raise self.fail(
                 n.args[1],
                 "TK200",
@@ -418,13 +526,23 @@ class Expressions(Resolver):
 
     # ------------------------------------------------------------------------------ calls
     def ex_Call(self, n: ast.Call) -> ir.Expr:
-        if isinstance(n.func, ast.Attribute) and self.static(n.func) is UNKNOWN:
-            return self.method(n, n.func)
         f = self.static(n.func)
+        if isinstance(n.func, ast.Attribute) and f is UNKNOWN:
+            return self.method(n, n.func)
         if isinstance(f, DeviceFunction):
-            return self.call_device(n, f)
-        if isinstance(f, T.DType) or f in BUILTIN_CASTS:
-            return self.cast(n, f if isinstance(f, T.DType) else BUILTIN_CASTS[f])
+            call = self.call_device(n, f)
+            if call.fn.ret is None:
+                raise self.fail(
+                    n,
+                    "TK101",
+                    f"'{f.__name__}' gives no value",
+                    "write it on a line of its own, or end it with return x",
+                )
+            return call
+        if isinstance(f, T.DType):
+            return self.cast(n, f)
+        if isinstance(f, type) and f in BUILTIN_CASTS:
+            return self.cast(n, BUILTIN_CASTS[f])
         if isinstance(f, DeviceName) and f.path in SPECIAL_CALLS:
             self.arguments(n, [], "")
             return ir.Special(T.I32, self.loc(n), f.path)
@@ -432,20 +550,42 @@ class Expressions(Resolver):
             return self.fma(n)
         op = self.op_of(n)
         if op is None:
-            name = ast.unparse(n.func)
-            raise self.fail(n, "TK102", f"{name}(...) is not a kernel function", _near(name))
+            raise self.no_function(n, f)
         if not op.is_value:
             raise self.fail(
                 n, "TK101", f"{op.name} gives no value", "write it on a line of its own"
             )
         if op.name in ("min", "max") and len(n.args) > 2:
             first = ast.copy_location(ast.Call(n.func, n.args[:-1], []), n)
-            n = ast.copy_location(ast.Call(n.func, [first, n.args[-1]], []), n)
+            n = ast.copy_location(ast.Call(n.func, [first, n.args[-1]], n.keywords), n)
         args, t = self.apply(n, op)
         assert t is not None
-        if op.name in ("min", "max", "cdiv") and isinstance(t, Scalar) and args[1] is not None:
-            args = [self.convert(a, t) for a in args]
+        if op.name in ("min", "max", "cdiv") and args[1] is not None:
+            to = t if isinstance(t, Scalar) else T.F32
+            args = [self.convert(a, to) if isinstance(a.type, Scalar) else a for a in args]
+        self.need(op, args, self.loc(n))
         return ir.Call(t, self.loc(n), op, args)
+
+    def no_function(self, n: ast.Call, f: Any) -> SourceError:
+        """Why something cannot be called in a kernel."""
+        name = ast.unparse(n.func)[:60]
+        hint = _near(name)
+        path = f.path if isinstance(f, DeviceName) else ""
+        if isinstance(n.func, ast.Name) and self.is_local(n.func.id):
+            hint = f"'{name}' is {self.lookup(n.func).type} here, and hides a function of that name"
+        elif isinstance(n.func, ast.Name) and f is UNKNOWN:
+            hint = f"'{name}' is not defined here; {hint}"
+        elif isinstance(f, pytypes.FunctionType):
+            hint = f"'{name}' is a plain Python function: mark it with @tk.device"
+        elif type(f).__name__ == "Kernel":
+            hint = "kernels do not call kernels: make the common part a @tk.device helper"
+        elif path in ("shared", "shared_array", "alias"):
+            hint = f"give shared memory a name on a line of its own: x = {ast.unparse(n)}"
+        elif path == "vec":
+            hint = f"index it: {ast.unparse(n)}[i]"
+        elif path == "static_range" or name in ONLY_THERE:
+            hint = ONLY_THERE.get(name, "it stands in a for loop: for i in tk.static_range(4)")
+        return self.fail(n, "TK102", f"{name}(...) is not a kernel function", hint)
 
     def op_of(self, n: ast.Call) -> Op | None:
         f = self.static(n.func)
@@ -453,10 +593,8 @@ class Expressions(Resolver):
             return OPS.get(f.path)
         if isinstance(f, Intrinsic):
             return f.op
-        try:
-            return OPS[BUILTIN_OPS[f]]
-        except (KeyError, TypeError):
-            return None
+        builtin = isinstance(f, pytypes.BuiltinFunctionType) and f in BUILTIN_OPS
+        return OPS[BUILTIN_OPS[f]] if builtin else None
 
     def apply(self, n: ast.Call, op: Op) -> tuple[list[Any], T.Type | None]:
         """The arguments of one row, checked by its rule, and the type of its value."""
@@ -507,17 +645,16 @@ class Expressions(Resolver):
         if role == "pred":
             return self.condition(node)
         if role == "index":
-            return self.integer(node)
+            return self.whole(node, "an index")
         if role == "value":
             e = self.number(node)
             assert op is not None
-            whole = op.effect == "atomic"
-            return e if whole else self.convert(e, T.F32)
+            return e if op.effect == "atomic" else self.convert(e, T.F32)
         return self.ex(node)
 
     def arguments(
-        self, n: ast.Call, names: list[str], what: str, optional: set[str] = frozenset()
-    ) -> dict[str, ast.expr]:  # type: ignore[assignment]
+        self, n: ast.Call, names: list[str], what: str, optional: Set[str] = frozenset()
+    ) -> dict[str, ast.expr]:
         what = what or ast.unparse(n.func)
         form = f"{what}({', '.join(names)})"
         out: dict[str, ast.expr] = {}
@@ -527,7 +664,11 @@ class Expressions(Resolver):
             raise self.fail(n, "TK106", f"'*' arguments do not work in kernels: {form}")
         if len(n.args) > len(names):
             raise self.fail(
-                n, "TK106", f"{what} takes {len(names)} arguments, not {len(n.args)}", form
+                n,
+                "TK106",
+                f"{what} takes {len(names) or 'no'} argument{'s' if len(names) != 1 else ''}, "
+                f"not {len(n.args)}",
+                form,
             )
         out.update(zip(names, n.args))
         for k in n.keywords:
@@ -574,6 +715,10 @@ class Expressions(Resolver):
         return ir.Fma(t, self.loc(n), a, b, c)
 
     def method(self, n: ast.Call, f: ast.Attribute) -> ir.Expr:
+        owner = self.static(f.value)
+        if owner is not UNKNOWN and not isinstance(owner, (T.Type, int, float)):
+            name = ast.unparse(f)[:60]
+            raise self.fail(n, "TK102", f"{name}(...) is not a kernel function", _near(name))
         base = self.ex(f.value)
         t, loc = base.type, self.loc(n)
         if f.attr == "subtile" and isinstance(t, ST):
@@ -592,23 +737,43 @@ class Expressions(Resolver):
                 raise self.fail(
                     a["at"], "TK106", "the place of a subtile is (i, j), counted in subtiles"
                 )
-            i, j = (self.integer(x) for x in a["at"].elts)
+            i, j = (self.integer(x, "the place of a subtile") for x in a["at"].elts)
             return ir.Subtile(SubST(t, r, c), loc, base, i, j)
         if f.attr == "reg" and isinstance(t, RT):
             i = self.static(self.arguments(n, ["i"], "reg")["i"])
-            if not isinstance(i, int) or not 0 <= i < t.elements_per_lane:
+            if type(i) is not int or not 0 <= i < t.elements_per_lane:
                 raise self.fail(
                     n,
                     "TK105",
                     f"tile.reg(i) takes a compile-time number from 0 to {t.elements_per_lane - 1}",
                 )
             return ir.TileReg(T.F32, loc, base, i)
-        raise self.fail(
-            n,
-            "TK102",
-            f"{t} has no function '{f.attr}'",
-            "shared tiles have subtile(rows, cols, (i, j)), register tiles have reg(i)",
-        )
+        hint = "shared tiles have subtile(rows, cols, (i, j)), register tiles have reg(i)"
+        if isinstance(f.value, ast.Name) and f.value.id in DEVICE_HEADS:
+            hint = f"'{f.value.id}' is a name of your own here and hides tk.{f.value.id}: rename it"
+        raise self.fail(n, "TK102", f"{t} has no function '{f.attr}'", hint)
+
+
+def fits(v: int, t: Scalar) -> bool:
+    """Is v a value of this type of whole numbers?"""
+    bits = t.dtype.bits
+    return 0 <= v < 1 << bits if t.dtype.kind == "u" else -(1 << bits - 1) <= v < 1 << bits - 1
+
+
+def wrapped(v: int, t: Scalar) -> int:
+    """The low bits of v as a value of this type."""
+    bits = t.dtype.bits
+    v &= (1 << bits) - 1
+    return v - (1 << bits) if t.dtype.kind == "i" and v >> (bits - 1) else v
+
+
+def _nonneg_const(e: ir.Expr) -> bool:
+    return isinstance(e, ir.Const) and e.value >= 0
+
+
+def _acts(e: Any) -> bool:
+    """Would evaluating this twice do something twice?"""
+    return isinstance(e, ir.CallDevice) or (isinstance(e, ir.Call) and e.op.effect == "atomic")
 
 
 def element_type(d: T.DType) -> Scalar:
@@ -662,12 +827,17 @@ def _hint(n: ast.AST) -> str:
 
 
 def _near(name: str) -> str:
-    from difflib import get_close_matches
-
     last = name.split(".")[-1]
-    if name.startswith(("np.", "numpy.", "math.", "torch.")) and last in OPS:
+    if last in OPS and not name.startswith(("tk.", "warp.", "block.")):
         return f"inside kernels write tk.{last}"
-    if last == "syncthreads" or last == "__syncthreads":
+    if last in ("syncthreads", "__syncthreads"):
         return "write block.sync()"
-    best = get_close_matches(name.removeprefix("tk."), [*OPS, *SPECIALS, *SPECIAL_CALLS], 1, 0.6)
-    return f"did you mean {best[0]}?" if best else "docs/language.md lists the functions"
+    if last in ("syncwarp", "__syncwarp"):
+        return "write warp.sync()"
+    every = [*OPS, *SPECIALS, *SPECIAL_CALLS]
+    close = get_close_matches(name.removeprefix("tk."), every, 1, 0.6)
+    same = [o for o in every if o.split(".")[-1] == last]
+    best = same[0] if same else close[0] if close else ""
+    if not best:
+        return "docs/language.md lists the functions"
+    return f"did you mean {best if '.' in best or best in SPECIAL_CALLS else 'tk.' + best}?"

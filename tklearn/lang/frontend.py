@@ -7,74 +7,101 @@ an `if` on compile-time values keeps only the branch taken. Nothing is inserted 
 from __future__ import annotations
 
 import ast
-import inspect
-from typing import Any, Callable
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
 
 from tklearn.lang import analysis, infer, ir
 from tklearn.lang import types as T
 from tklearn.lang.errors import Loc, SourceError
-from tklearn.lang.expressions import SYMBOL, DeviceFunction, Expressions, Intrinsic, _hint, _kind
+from tklearn.lang.expressions import (
+    SYMBOL,
+    DeviceFunction,
+    Expressions,
+    Intrinsic,
+    _hint,
+    _kind,
+    element_type,
+)
 from tklearn.lang.names import DeviceName
-from tklearn.lang.ops import DTYPE_ARCH
-from tklearn.lang.source import UNKNOWN, FunctionSource, source_of
+from tklearn.lang.ops import DTYPE_ARCH, Op
+from tklearn.lang.source import UNKNOWN, FunctionSource, plain, source_of
 from tklearn.lang.types import GL, REF_TYPES, RT, RV, ST, SV, ConstType, Regs, SArr, Scalar, Shared
 
 __all__ = ["DeviceFunction", "Intrinsic", "parameters", "specialise"]
+MAX_STATEMENTS = 20_000  # in one kernel, after unrolling
+MAX_UNROLL = 1024  # steps of one loop
 
 
 def parameters(fn: Callable) -> tuple[dict[str, T.Type], dict[str, Any]]:
-    """The annotated parameters of a kernel in order, and the defaults of compile-time ones.
+    """The annotated parameters of a kernel in order, and the defaults that they have.
 
-    Errors: TK104 for a missing or unusable annotation.
+    Errors: TK103 for a function without text, TK104 for a missing or unusable annotation.
     """
     src = source_of(fn)
     front = Front(src, {}, None)
-    args = src.node.args
-    if args.vararg or args.kwarg or args.posonlyargs:
-        raise front.fail(
-            src.node, "TK104", "a kernel has plain parameters only", "no *args, **kwargs or '/'"
-        )
+    front.assigned = set()  # annotations and defaults are read outside the function
     params: dict[str, T.Type] = {}
-    defaults: dict[str, Any] = {}
-    for a, p in zip(
-        [*args.args, *args.kwonlyargs], inspect.signature(fn).parameters.values(), strict=True
-    ):
-        t = p.annotation
-        if isinstance(t, str):  # from __future__ import annotations
-            t = front.static(ast.parse(t, mode="eval").body)
+    for a in _plain_parameters(front):
+        t = _annotation(front, a)
         if isinstance(t, T.DType):
             t = Scalar(t)
         if not isinstance(t, (GL, Scalar, ConstType)) or (
             isinstance(t, Scalar) and t.dtype not in (T.i32, T.u32, T.i64, T.f32, T.bool_)
         ):
+            what = "needs an annotation"
+            if a.annotation is not None:
+                what = f"cannot be annotated with {ast.unparse(a.annotation)}"
             raise front.fail(
                 a,
                 "TK104",
-                f"parameter '{a.arg}' needs an annotation",
-                "tk.gl_bf or tk.gl(T) for arrays, tk.i32 or tk.f32 for numbers, tk.const for "
-                "compile-time values",
+                f"parameter '{a.arg}' {what}",
+                "tk.gl_bf or tk.gl(T) for arrays, tk.i32 or tk.f32 for numbers, "
+                "tk.const for compile-time values",
             )
         params[a.arg] = t
-        if p.default is not inspect.Parameter.empty:
-            defaults[a.arg] = p.default
-    return params, defaults
+    return params, _defaults(fn)
 
 
-def annotation(front: Front, a: ast.arg) -> Any:
-    """What a parameter is annotated with, or UNKNOWN.
+def _plain_parameters(front: Front) -> list[ast.arg]:
+    """The parameters of a kernel or helper; TK104 for '*', '**' and '/'."""
+    args = front.src.node.args
+    odd = args.vararg or args.kwarg or next(iter(args.posonlyargs), None)
+    if odd is not None:
+        raise front.fail(
+            odd,
+            "TK104",
+            "kernels and helpers have plain parameters only",
+            "no *args, **kwargs or '/'",
+        )
+    return [*args.args, *args.kwonlyargs]
 
-    Python's own value comes first: a function made by another function (`tk.gl(T)` for a local T)
-    keeps T for its body only, so the text alone would not say what T was.
-    """
-    if a.annotation is None:
-        return UNKNOWN
+
+def _annotation(front: Front, a: ast.arg) -> Any:
+    """What a parameter's annotation means: Python's value, or the text of a postponed one."""
     try:
         t = front.src.fn.__annotations__.get(a.arg, UNKNOWN)
-    except NameError:  # Python 3.14 evaluates annotations when they are read
+    except NameError:  # Python 3.14 evaluates annotations only now
         t = UNKNOWN
-    if isinstance(t, str):
-        return front.static(ast.parse(t, mode="eval").body)
-    return front.static(a.annotation) if t is UNKNOWN else t
+    if not isinstance(t, str):
+        return t
+    node: Any = a.annotation
+    if isinstance(node, ast.Constant):  # quoted
+        try:
+            node = ast.copy_location(ast.parse(t, mode="eval").body, node)
+        except (SyntaxError, ValueError):
+            return UNKNOWN
+        for n in ast.walk(node):
+            ast.copy_location(n, a)
+    return front.static(node)
+
+
+def _defaults(fn: Any) -> dict[str, Any]:
+    """The default values of a function's parameters."""
+    code, values = fn.__code__, fn.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    found = dict(zip(names[len(names) - len(values) :], values))
+    return {n: plain(v) for n, v in {**found, **(fn.__kwdefaults__ or {})}.items()}
 
 
 def specialise(
@@ -91,7 +118,15 @@ def specialise(
     front = Front(src, consts, Unit(threads))
     params = [ir.Sym(n, t, "param", src.loc) for n, t in arg_types.items()]
     front.scopes.append({s.name: s for s in params})
-    body = front.block(src.node.body)
+    try:
+        body = front.block(src.node.body)
+    except RecursionError:
+        raise SourceError(
+            "TK100",
+            f"'{src.node.name}' is nested too deeply",
+            src.loc,
+            "give parts of the expressions names of their own",
+        ) from None
     unit = front.unit
     assert unit is not None
     kernel = ir.Kernel(
@@ -106,7 +141,7 @@ def specialise(
         0,
         dict(consts),
     )
-    kernel.captures = front.captures
+    kernel.captures, kernel.helpers = front.captures, unit.captures
     for s in params:
         unit.need(DTYPE_ARCH.get(s.type.dtype.name, 75), src.loc)
     kernel.arch, kernel.arch_loc = unit.arch, unit.arch_loc
@@ -127,6 +162,8 @@ class Unit:
         self.shared: list[ir.Sym] = []
         self.arch = 75
         self.arch_loc: Loc | None = None
+        self.statements = 0
+        self.captures: dict[Callable, dict[tuple[str, ...], Any]] = {}  # of helpers
 
     def need(self, arch: int, loc: Loc) -> None:
         if arch > self.arch:
@@ -143,8 +180,9 @@ class Front(Expressions):
         self.unit, self.device = unit, device
         self.scopes: list[dict[str, ir.Sym]] = []
         self.values: dict[str, Any] = {}
-        self.ended: dict[str, int] = {}
-        self.loops = 0
+        self.ended: dict[str, list[int]] = {}
+        self.loop_names: set[str] = set()
+        self.loops: list[str] = []
         self.ret: ir.Expr | None = None
         self.once = _assigned_once(src.node)
 
@@ -161,14 +199,35 @@ class Front(Expressions):
     def lookup(self, n: ast.Name) -> ir.Sym:
         sym = self.find(n.id)
         if sym is None:
-            hint = "check the spelling; module constants must exist before the kernel is called"
-            if n.id in self.ended:
-                hint = (
-                    f"'{n.id}' was first assigned inside the block at line {self.ended[n.id]} and lives only there; "
-                    f"assign it before that block"
-                )
-            raise self.fail(n, "TK110", f"'{n.id}' is not defined here", hint)
+            raise self.fail(n, "TK110", f"'{n.id}' is not defined here", self.why_undefined(n))
         return sym
+
+    def why_undefined(self, n: ast.Name) -> str:
+        lines = self.ended.get(n.id, [])
+        if len(lines) > 1:
+            places = f"lines {', '.join(map(str, lines[:-1]))} and {lines[-1]}"
+            return (
+                f"'{n.id}' is assigned in blocks at {places}, and each of these lives only in its "
+                f"block; give '{n.id}' a first value before them"
+            )
+        if lines and n.id in self.loop_names:
+            return (
+                f"the loop variable '{n.id}' lives only in its loop (line {lines[0]}); "
+                "copy it to a name that is assigned before the loop"
+            )
+        if lines:
+            return (
+                f"'{n.id}' was first assigned inside the block at line {lines[0]} and lives only "
+                "there; assign it before that block"
+            )
+        if n.id in self.assigned:
+            return "it is assigned further down; assign it before this line"
+        if n.id in self.src.fn.__code__.co_freevars:
+            return "the surrounding function has not given it a value yet"
+        near = get_close_matches(n.id, [*(x for s in self.scopes for x in s), *self.consts], 1)
+        if near:
+            return f"did you mean '{near[0]}'?"
+        return "check the spelling; module constants must exist before the kernel is called"
 
     def declare(self, n: ast.Name, t: T.Type, storage: str) -> ir.Sym:
         sym = ir.Sym(n.id, t, storage, self.loc(n))
@@ -177,42 +236,53 @@ class Front(Expressions):
             self.unit.need(DTYPE_ARCH.get(t.dtype.name, 75), sym.loc)
         return sym
 
+    def need(self, op: Op, args: list[Any], loc: Loc) -> None:
+        assert self.unit
+        self.unit.need(analysis.op_arch(op, args), loc)
+
     # ----------------------------------------------------------------------------- blocks
     def block(self, nodes: list[ast.stmt]) -> list[ir.Stmt]:
         self.scopes.append({})
         out = self.statements(nodes)
-        for name, sym in self.scopes.pop().items():
-            self.ended[name] = sym.loc.line
-            self.values.pop(name, None)
+        self.leave(self.scopes.pop())
         return out
+
+    def leave(self, scope: dict[str, ir.Sym]) -> None:
+        """The names of a block end with it."""
+        for name, sym in scope.items():
+            lines = self.ended.setdefault(name, [])
+            if sym.loc.line not in lines:
+                lines.append(sym.loc.line)
+            self.values.pop(name, None)
 
     def statements(self, nodes: list[ast.stmt]) -> list[ir.Stmt]:
         out: list[ir.Stmt] = []
-        for i, n in enumerate(nodes):
+        for n in nodes:
             method = getattr(self, "st_" + type(n).__name__, None)
             if method is None:
                 raise self.fail(
                     n, "TK100", f"{_kind(n)} is not part of the kernel language", _hint(n)
                 )
             self.atomics = 0
-            if (
-                self.device
-                and isinstance(n, ast.Return)
-                and n.value is not None
-                and not (n is self.src.node.body[-1])
-            ):
-                raise self.fail(
-                    n,
-                    "TK100",
-                    "a device function returns its value in its last statement",
-                    "assign the result to a name and return it at the end",
-                )
+            self.count(n)
             out += method(n)
             if self.atomics > 1:
                 raise self.fail(
                     n, "TK203", "more than one atomic in a statement", "give each its own line"
                 )
         return out
+
+    def count(self, n: ast.stmt) -> None:
+        """A bound on what unrolling makes of a kernel."""
+        assert self.unit
+        self.unit.statements += 1
+        if self.unit.statements > MAX_STATEMENTS:
+            raise self.fail(
+                n,
+                "TK105",
+                f"unrolled loops make more than {MAX_STATEMENTS} statements of this kernel",
+                "use range instead of tk.static_range for the outer loop",
+            )
 
     # ------------------------------------------------------------------------- assignments
     def st_Assign(self, n: ast.Assign) -> list[ir.Stmt]:
@@ -234,12 +304,37 @@ class Front(Expressions):
             raise self.fail(
                 n, "TK100", "an annotated assignment gives a number its type", "write x: tk.f32 = 0"
             )
-        if self.find(n.target.id):
-            raise self.fail(n, "TK111", f"'{n.target.id}' already has a type")
+        if t not in (T.f32, T.i32, T.u32, T.i64, T.bool_):
+            raise self.fail(
+                n.annotation,
+                "TK200",
+                f"a lane holds no {t.name}",
+                "narrow numbers round when they are stored; in a lane they are f32 or i32",
+            )
+        self.free(n.target)
+        old = self.find(n.target.id)
+        if old is not None:
+            raise self.fail(
+                n,
+                "TK111",
+                f"'{n.target.id}' already is {old.type}",
+                "the type stands at the first assignment only",
+            )
         sym_value = self.coerce(n.value, self.ex(n.value), Scalar(t), n.target.id)
         return [ir.Decl(self.loc(n), self.declare(n.target, Scalar(t), "reg"), sym_value)]
 
+    def free(self, target: ast.Name) -> None:
+        """Compile-time names keep their value: TK111."""
+        if target.id in self.consts and self.find(target.id) is None:
+            raise self.fail(
+                target,
+                "TK111",
+                f"'{target.id}' is a compile-time value and cannot be assigned",
+                "use a new name",
+            )
+
     def assign_name(self, n: ast.AST, target: ast.Name, value: ast.expr) -> list[ir.Stmt]:
+        self.free(target)
         loc, old = self.loc(n), self.find(target.id)
         special = self.shared_declaration(value)
         if special is not None:
@@ -264,7 +359,7 @@ class Front(Expressions):
                 f"write {target.id} = tk.shared({ast.unparse(value)})",
             )
         e = self.ex(value)
-        if isinstance(e.type, REF_TYPES):
+        if isinstance(e.type, (*REF_TYPES, T.Coord)):
             if old is not None:
                 raise self.fail(
                     n,
@@ -288,7 +383,7 @@ class Front(Expressions):
         if old is None:
             if isinstance(v, (int, float)) and target.id in self.once:
                 self.values[target.id] = v
-            return [ir.Decl(loc, self.declare(target, e.type, "reg"), e)]
+            return self.new_name(loc, target, e)
         self.assignable(target, old)
         if isinstance(old.type, Scalar):
             e = self.coerce(value, e, old.type, target.id)
@@ -302,6 +397,9 @@ class Front(Expressions):
                 else "use a new name",
             )
         return [ir.Assign(loc, ir.Var(old.type, self.loc(target), old), e)]
+
+    def new_name(self, loc: Loc, target: ast.Name, e: ir.Expr) -> list[ir.Stmt]:
+        return [ir.Decl(loc, self.declare(target, e.type, "reg"), e)]
 
     def coordinate(
         self, n: ast.AST, target: ast.Name, old: ir.Sym | None, value: ast.Tuple
@@ -322,11 +420,11 @@ class Front(Expressions):
         if sym.storage in why and not (
             sym.storage == "param" and isinstance(sym.type, (Scalar, RT, RV))
         ):
+            hint = "use a new name"
+            if isinstance(sym.type, (GL, SArr, ST, SV, Shared)):
+                hint = f"write to its elements, as in {sym.name}[i] = x, or use a new name"
             raise self.fail(
-                n,
-                "TK111",
-                f"'{sym.name}' is {why[sym.storage]} and cannot be assigned",
-                "use a new name",
+                n, "TK111", f"'{sym.name}' is {why[sym.storage]} and cannot be assigned", hint
             )
 
     def place(self, n: ast.expr) -> ir.Expr:
@@ -348,8 +446,6 @@ class Front(Expressions):
             if isinstance(value, ast.Tuple):
                 if len(value.elts) != e.n:
                     raise self.fail(value, "TK204", f"{len(value.elts)} values for {e.n} elements")
-                from tklearn.lang.expressions import element_type
-
                 items = [
                     self.coerce(x, self.ex(x), element_type(e.type.dtype), "the element")
                     for x in value.elts
@@ -404,13 +500,29 @@ class Front(Expressions):
         return [ir.AugAssign(loc, target, op, result.b)]
 
     def swap(self, n: ast.Assign, target: ast.Tuple) -> list[ir.Stmt]:
+        """a, b = b, a: numbers only; all values are read before any name changes."""
         if not isinstance(n.value, ast.Tuple) or len(n.value.elts) != len(target.elts):
             raise self.fail(
                 n, "TK100", "both sides of a tuple assignment need the same number of items"
             )
+        names = [t.id for t in target.elts if isinstance(t, ast.Name)]
+        if len(set(names)) < len(names):
+            raise self.fail(target, "TK100", "a name stands twice on the left of the assignment")
         values = [self.number(v, "an item of a tuple assignment") for v in n.value.elts]
-        if all(isinstance(t, ast.Name) and self.find(t.id) is None for t in target.elts):
-            return [s for t, v in zip(target.elts, n.value.elts) for s in self.assign_name(n, t, v)]  # type: ignore[arg-type]
+        new = [t for t in target.elts if isinstance(t, ast.Name) and self.find(t.id) is None]
+        if len(new) == len(target.elts):
+            out: list[ir.Stmt] = []
+            for name, e in zip(new, values):
+                self.free(name)
+                out += self.new_name(self.loc(n), name, e)
+            return out
+        if new:
+            raise self.fail(
+                new[0],
+                "TK110",
+                f"'{new[0].id}' is new, and other items of this assignment are not",
+                f"give '{new[0].id}' a first value on a line before",
+            )
         places: list[ir.Expr] = []
         for i, t in enumerate(target.elts):
             if isinstance(t, ast.Name):
@@ -419,11 +531,10 @@ class Front(Expressions):
                 places.append(ir.Var(sym.type, self.loc(t), sym))
             else:
                 places.append(self.place(t))
-            if not isinstance(places[i].type, Scalar):
-                raise self.fail(
-                    t, "TK200", f"a tuple assignment is for numbers, not {places[i].type}"
-                )
-            values[i] = self.coerce(n.value.elts[i], values[i], places[i].type, ast.unparse(t))  # type: ignore[arg-type]
+            kind = places[i].type
+            if not isinstance(kind, Scalar):
+                raise self.fail(t, "TK200", f"a tuple assignment is for numbers, not {kind}")
+            values[i] = self.coerce(n.value.elts[i], values[i], kind, ast.unparse(t))
         return [ir.Swap(self.loc(n), places, values)]
 
     # ----------------------------------------------------------------------- shared memory
@@ -522,7 +633,7 @@ class Front(Expressions):
     # ------------------------------------------------------------------------ control flow
     def st_If(self, n: ast.If) -> list[ir.Stmt]:
         v = self.static(n.test)
-        if v is not UNKNOWN:
+        if known(v):
             return self.statements(n.body if v else n.orelse)
         cond = self.condition(n.test)
         return [ir.If(self.loc(n), cond, self.block(n.body), self.block(n.orelse))]
@@ -531,9 +642,7 @@ class Front(Expressions):
         if n.orelse:
             raise self.fail(n, "TK100", "while/else is not part of the kernel language")
         cond = self.condition(n.test)
-        self.loops += 1
-        body = self.block(n.body)
-        self.loops -= 1
+        body = self.loop_body(n.body, "while")
         return [ir.While(self.loc(n), cond, body)]
 
     def st_For(self, n: ast.For) -> list[ir.Stmt]:
@@ -541,88 +650,138 @@ class Front(Expressions):
             raise self.fail(n, "TK100", "for/else is not part of the kernel language")
         f = self.static(n.iter.func) if isinstance(n.iter, ast.Call) else None
         unroll = isinstance(f, DeviceName) and f.path == "static_range"
-        if (
-            not isinstance(n.iter, ast.Call)
-            or not (f is range or unroll)
-            or not isinstance(n.target, ast.Name)
-        ):
-            raise self.fail(n.iter, "TK100", "kernels loop over range(...) or tk.static_range(...)")
+        if not isinstance(n.iter, ast.Call) or not (f is range or unroll):
+            own = isinstance(n.iter, ast.Call) and ast.unparse(n.iter.func) == "range"
+            raise self.fail(
+                n.iter,
+                "TK100",
+                "kernels loop over range(...) or tk.static_range(...)",
+                "'range' is a name of your own here: rename it"
+                if own
+                else "write for i in range(n), and index inside the loop",
+            )
+        if not isinstance(n.target, ast.Name):
+            raise self.fail(
+                n.target, "TK100", "a loop has one variable", "compute others inside the loop"
+            )
         if not 1 <= len(n.iter.args) <= 3 or n.iter.keywords:
             raise self.fail(n.iter, "TK106", "range takes one to three numbers")
+        self.free(n.target)
         old = self.find(n.target.id)
-        if old is not None and old.storage != "loop":
+        if old is not None:
             raise self.fail(
                 n.target,
                 "TK111",
-                f"'{n.target.id}' already is a name here",
+                f"'{n.target.id}' already is a name here (line {old.loc.line})",
                 "use a new name for the loop variable",
             )
-        if unroll:
-            return self.unrolled(n, n.iter, n.target)
-        step = self.static(n.iter.args[2]) if len(n.iter.args) == 3 else 1
+        self.loop_names.add(n.target.id)
+        return self.unrolled(n, n.iter, n.target) if unroll else self.counted(n, n.iter, n.target)
+
+    def counted(self, n: ast.For, call: ast.Call, target: ast.Name) -> list[ir.Stmt]:
+        step = self.static(call.args[2]) if len(call.args) == 3 else 1
         if not isinstance(step, int) or isinstance(step, bool) or step == 0:
             raise self.fail(
-                n.iter, "TK105", "the step of a range must be a compile-time whole number, not 0"
+                call.args[2],
+                "TK105",
+                "the step of a range must be a compile-time whole number other than 0",
+                "use a while loop for a step that changes",
             )
         bounds = [
-            self.coerce(a, self.integer(a, "a range bound"), T.I32, "a range bound")
-            for a in n.iter.args[:2]
+            self.coerce(a, self.whole(a, "a range bound"), T.I32, "a range bound")
+            for a in call.args[:2]
         ]
         lo, hi = bounds if len(bounds) == 2 else (ir.Const(T.I32, bounds[0].loc, 0), bounds[0])
         self.scopes.append({})
-        var = self.declare(n.target, T.I32, "loop")
-        self.loops += 1
-        body = self.block(n.body)
-        self.loops -= 1
-        self.scopes.pop()
-        self.ended[n.target.id] = n.lineno
+        var = self.declare(target, T.I32, "loop")
+        body = self.loop_body(n.body, "for")
+        self.leave(self.scopes.pop())
         return [ir.For(self.loc(n), var, lo, hi, step, body)]
+
+    def loop_body(self, nodes: list[ast.stmt], kind: str) -> list[ir.Stmt]:
+        self.loops.append(kind)
+        body = self.block(nodes)
+        self.loops.pop()
+        return body
 
     def unrolled(self, n: ast.For, call: ast.Call, target: ast.Name) -> list[ir.Stmt]:
         args = [self.static(a) for a in call.args]
-        if any(isinstance(a, bool) or not isinstance(a, int) for a in args):
+        bad = next(
+            (x for x, a in zip(call.args, args) if isinstance(a, bool) or not isinstance(a, int)),
+            None,
+        )
+        if bad is not None or args[2:] == [0]:
             raise self.fail(
-                n.iter,
+                bad or call.args[2],
                 "TK105",
-                "tk.static_range needs compile-time numbers",
+                "tk.static_range needs compile-time whole numbers, and a step other than 0",
                 "use range for run-time bounds",
             )
         steps = range(*args)
-        if len(steps) > 1024:
+        if steps[MAX_UNROLL:]:
             raise self.fail(
-                n.iter, "TK105", f"{len(steps)} unrolled steps are too many", "use range"
+                n.iter, "TK105", f"more than {MAX_UNROLL} unrolled steps are too many", "use range"
             )
-        for x in ast.walk(n):
-            if isinstance(x, (ast.Break, ast.Continue)):
-                raise self.fail(
-                    x,
-                    "TK100",
-                    "break and continue do not work in an unrolled loop",
-                    "use range, or an if",
-                )
         out: list[ir.Stmt] = []
         for i in steps:
             self.consts[target.id] = i
-            out.append(ir.Scope(self.loc(n), self.block(n.body), f"{target.id} = {i}"))
+            body = self.loop_body(n.body, "unrolled")
+            out.append(ir.Scope(self.loc(n), body, f"{target.id} = {i}"))
         self.consts.pop(target.id, None)
+        self.ended.setdefault(target.id, []).append(n.lineno)
         return out
 
     def st_Break(self, n: ast.Break) -> list[ir.Stmt]:
+        self.not_unrolled(n)
         return [ir.Break(self.loc(n))]
 
     def st_Continue(self, n: ast.Continue) -> list[ir.Stmt]:
+        self.not_unrolled(n)
         return [ir.Continue(self.loc(n))]
+
+    def not_unrolled(self, n: ast.stmt) -> None:
+        if self.loops and self.loops[-1] == "unrolled":
+            raise self.fail(
+                n,
+                "TK100",
+                "break and continue do not work in an unrolled loop",
+                "use range, or an if",
+            )
 
     def st_Pass(self, n: ast.Pass) -> list[ir.Stmt]:
         return []
 
     def st_Return(self, n: ast.Return) -> list[ir.Stmt]:
-        if n.value is None:
-            return [ir.Return(self.loc(n))]
         if not self.device:
-            raise self.fail(n, "TK100", "a kernel returns nothing", "write results to an array")
+            if n.value is not None:
+                raise self.fail(n, "TK100", "a kernel returns nothing", "write results to an array")
+            return [ir.Return(self.loc(n))]
+        last = _last(self.src.node.body)
+        if n.value is None:
+            if isinstance(last, ast.Return) and last.value is not None:
+                raise self.fail(
+                    n,
+                    "TK100",
+                    f"'{self.src.node.name}' returns a value, but not here",
+                    "put what follows under an if, and return the value at the end",
+                )
+            return [ir.Return(self.loc(n))]
+        if len(self.scopes) != 2 or self.ret is not None or not _ends_with(self.src.node.body, n):
+            raise self.fail(
+                n,
+                "TK100",
+                "a device function returns its value in its last statement",
+                "assign the result to a name and return it at the end",
+            )
+        if isinstance(n.value, ast.Tuple):
+            raise self.fail(
+                n,
+                "TK100",
+                "a device function returns one value",
+                "store others into tile arguments",
+            )
         e = self.ex(n.value)
-        if isinstance(e.type, REF_TYPES):
+        if isinstance(e.type, (*REF_TYPES, Regs, T.Coord)):
             raise self.fail(
                 n,
                 "TK200",
@@ -637,7 +796,7 @@ class Front(Expressions):
         if not isinstance(msg, str):
             raise self.fail(n, "TK105", "the message of an assert is a string")
         v = self.static(n.test)
-        if v is not UNKNOWN:
+        if known(v):
             if not v:
                 raise self.fail(
                     n, "TK105", f"assert failed at compile time: {msg or ast.unparse(n.test)}"
@@ -654,6 +813,13 @@ class Front(Expressions):
                 n, "TK101", f"the value of '{ast.unparse(v)}' is not used", "assign it to a name"
             )
         f = self.static(v.func)
+        if (f is print or f is breakpoint) and (v.keywords or (f is breakpoint and v.args)):
+            raise self.fail(
+                n,
+                "TK106",
+                f"{f.__name__} takes no options in a kernel",
+                "print('x', x) writes a line; breakpoint() takes nothing",
+            )
         if f is print:
             return [ir.Print(self.loc(n), [self.printable(a) for a in v.args])]
         if f is breakpoint:
@@ -679,68 +845,99 @@ class Front(Expressions):
                 f"write x = {ast.unparse(v)}",
             )
         args, _ = self.apply(v, op)
-        assert self.unit
-        self.unit.need(analysis.op_arch(op, args), self.loc(n))
+        self.need(op, args, self.loc(n))
         return [ir.Do(self.loc(n), op, args)]
 
     def printable(self, n: ast.expr) -> Any:
         v = self.static(n)
         if isinstance(v, str):
             return v
-        return self.ex(n)
+        e = self.ex(n)
+        if not isinstance(e.type, Scalar):
+            raise self.fail(
+                n, "TK200", f"print shows text and numbers, not {e.type}", "store it to an array"
+            )
+        return e
 
     # ------------------------------------------------------------------- device functions
-    def call_device(self, n: ast.Call, fn: DeviceFunction) -> ir.Expr:
+    def call_device(self, n: ast.Call, fn: DeviceFunction) -> ir.CallDevice:
+        """A helper, specialised for the types of these arguments and its compile-time ones."""
         src = source_of(fn.fn)
-        a = src.node.args
-        if a.vararg or a.kwarg or a.kwonlyargs or a.posonlyargs:
-            raise self.fail(n, "TK104", f"'{fn.__name__}' must have plain parameters")
-        names = [x.arg for x in a.args]
-        nodes = self.arguments(n, names, fn.__name__)
         inner = Front(src, {}, self.unit, device=True)
+        params = _plain_parameters(inner)
+        defaults = _defaults(fn.fn)
+        names = [x.arg for x in params]
+        nodes = self.arguments(n, names, fn.__name__, set(defaults))
         consts: dict[str, Any] = {}
         args: list[ir.Expr] = []
         types: list[tuple[str, T.Type]] = []
-        for p in a.args:
-            want = annotation(inner, p)
+        for p in params:
+            want = _annotation(inner, p)
+            node = nodes.get(p.arg)
             if isinstance(want, ConstType):
-                consts[p.arg] = self.static(nodes[p.arg])
-                if consts[p.arg] is UNKNOWN:
+                v = defaults[p.arg] if node is None else self.static(node)
+                if v is UNKNOWN or not _hashable(v):
                     raise self.fail(
-                        nodes[p.arg],
+                        node or n,
                         "TK105",
                         f"'{p.arg}' of {fn.__name__} must be known at compile time",
+                        "pass a number, a module constant or a tk.const parameter",
                     )
+                consts[p.arg] = v
                 continue
-            e = self.ex(nodes[p.arg])
-            if isinstance(want, T.DType):
-                e = self.coerce(nodes[p.arg], e, Scalar(want), p.arg)
-            elif (
-                isinstance(want, T.Type)
-                and not (
-                    isinstance(want, GL) and isinstance(e.type, GL) and want.dtype == e.type.dtype
-                )
-                and want != e.type
-            ):
-                raise self.fail(
-                    nodes[p.arg], "TK200", f"'{p.arg}' of {fn.__name__} is {want}, not {e.type}"
-                )
+            e = self.constant(n, defaults[p.arg]) if node is None else self.ex(node)
+            e = self.passed(node or n, fn, p.arg, want, e)
             args.append(e)
             types.append((p.arg, e.type))
-        f = self.device_body(n, fn, inner, src, consts, types)
+        f = self.device_body(n, fn, inner, consts, types)
+        self.one_name_each(n, f, args)
         return ir.CallDevice(f.ret or T.I32, self.loc(n), f, args)
+
+    def passed(
+        self, node: ast.expr, fn: DeviceFunction, name: str, want: Any, e: ir.Expr
+    ) -> ir.Expr:
+        """An argument of a helper as its annotation wants it."""
+        if isinstance(want, T.DType):
+            return self.coerce(node, e, Scalar(want), name)
+        if isinstance(want, GL) and isinstance(e.type, GL) and want.dtype == e.type.dtype:
+            return e
+        if isinstance(want, T.Type) and want != e.type:
+            raise self.fail(node, "TK200", f"'{name}' of {fn.__name__} is {want}, not {e.type}")
+        return e
+
+    def one_name_each(self, n: ast.AST, f: ir.Function, args: list[ir.Expr]) -> None:
+        """TK120 where a helper changes a tile that it also knows under another name."""
+        changed = assigned(f.body)
+        for i, (p, a) in enumerate(zip(f.params, args)):
+            if p not in changed or not isinstance(p.type, (RT, RV, Regs)):
+                continue
+            if not isinstance(a, ir.Var):
+                raise self.fail(
+                    n,
+                    "TK120",
+                    f"'{f.name}' changes its argument '{p.name}', but this one has no name",
+                    "give the tile a name before the call",
+                )
+            if any(isinstance(b, ir.Var) and b.sym is a.sym for b in args[:i] + args[i + 1 :]):
+                raise self.fail(
+                    n,
+                    "TK120",
+                    f"'{f.name}' would know '{a.sym.name}' under two names, and changes it",
+                    f"pass a copy: tk.copy({a.sym.name})",
+                )
 
     def device_body(
         self,
         n: ast.AST,
         fn: DeviceFunction,
         inner: Front,
-        src: FunctionSource,
         consts: dict[str, Any],
         types: list[tuple[str, T.Type]],
     ) -> ir.Function:
         assert self.unit
-        key = (fn.fn, tuple(types), tuple(sorted(consts.items())))
+        src = inner.src
+        values = tuple((k, type(v).__name__, v) for k, v in sorted(consts.items()))
+        key = (fn.fn, tuple(types), values)
         if key in self.unit.by_key:
             return self.unit.by_key[key]
         if fn in self.unit.active:
@@ -754,10 +951,59 @@ class Front(Expressions):
         f = ir.Function(
             fn.__name__, params, body, inner.ret.type if inner.ret else None, src.file, src.loc, key
         )
-        self.captures.update({("@", fn.__name__, *k): v for k, v in inner.captures.items()})
+        self.unit.captures[fn.fn] = inner.captures
         self.unit.by_key[key] = f
         self.unit.functions.append(f)
         return f
+
+
+def known(v: Any) -> bool:
+    """Is this a compile-time condition?"""
+    return v is not UNKNOWN and (v is None or isinstance(v, (int, float, str)))
+
+
+def _hashable(v: Any) -> bool:
+    try:
+        hash(v)
+    except TypeError:
+        return False
+    return True
+
+
+def assigned(body: list[ir.Stmt]) -> set[ir.Sym]:
+    """The symbols that statements give another value; through calls of helpers too."""
+    found: set[ir.Sym] = set()
+    for s in ir.walk(body):
+        targets: list[Any] = []
+        if isinstance(s, (ir.Assign, ir.AugAssign)):
+            targets = [s.target]
+        elif isinstance(s, ir.Swap):
+            targets = s.targets
+        elif isinstance(s, ir.Do):
+            targets = [a for p, a in zip(s.op.params, s.args) if p.role in ("dst", "acc")]
+        elif isinstance(s, ir.CallDevice):
+            inner = assigned(s.fn.body)
+            targets = [a for p, a in zip(s.fn.params, s.args) if p in inner]
+        for t in targets:
+            while isinstance(t, (ir.Index, ir.Subtile)):
+                t = t.base
+            if isinstance(t, ir.Var):
+                found.add(t.sym)
+    return found
+
+
+def _last(body: list[ast.stmt]) -> ast.stmt:
+    """The statement with which a function ends; the first branch of a final if."""
+    last = body[-1]
+    return _last(last.body) if isinstance(last, ast.If) else last
+
+
+def _ends_with(body: list[ast.stmt], n: ast.stmt) -> bool:
+    """Is `n` the last statement, or the last one of a branch of a final if?"""
+    last = body[-1]
+    if isinstance(last, ast.If):
+        return _ends_with(last.body, n) or bool(last.orelse) and _ends_with(last.orelse, n)
+    return last is n
 
 
 def _same_shape(a: T.Type, b: T.Type) -> bool:
@@ -777,7 +1023,7 @@ def _assigned_once(fn: ast.FunctionDef) -> set[str]:
         if isinstance(n, ast.Assign):
             targets = [t for t in n.targets if isinstance(t, ast.Name)]
             targets += [e for t in n.targets if isinstance(t, ast.Tuple) for e in t.elts] * 2
-        elif isinstance(n, (ast.AugAssign, ast.For)):
+        elif isinstance(n, (ast.AugAssign, ast.AnnAssign, ast.For)):
             targets = [n.target] * 2
         for t in targets:
             if isinstance(t, ast.Name):

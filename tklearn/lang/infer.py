@@ -34,11 +34,13 @@ class Infer:
         self.k = k
         self.changed = False
         self.check = False
-        self.entry: dict[ir.Function, Uni] = {f: SAME for f in k.functions}
-        self.returned: dict[ir.Function, Uni] = {f: SAME for f in k.functions}
+        self.entry: dict[ir.Function, Uni] = dict.fromkeys(k.functions, SAME)
+        self.returned: dict[ir.Function, Uni] = dict.fromkeys(k.functions, SAME)
         self.loop: dict[Any, Uni] = {}
         self.depth: dict[ir.Sym, int] = {}
-        self.integers: set[ir.Sym] = set()
+        self.bound: dict[ir.Sym, ir.Expr] = {}  # what a reference stands for
+        self.entry_line: dict[ir.Function, int] = {}
+        self.left_line: dict[Any, int] = {}
 
     def run(self) -> None:
         for s in ir.walk([*self.k.body, *(x for f in self.k.functions for x in f.body)]):
@@ -59,9 +61,9 @@ class Infer:
 
     def function(self, f: ir.Function | None, body: list[ir.Stmt]) -> None:
         self.f = f
-        self.ctx: list[Uni] = [self.entry[f] if f else SAME]
-        self.owner: Any = f or self.k
-        self.ctx.append(self.loop.get(self.owner, SAME))
+        # Slot 0: who calls. Slot 1: who is left after the returns so far.
+        self.ctx: list[Uni] = [self.entry[f] if f else SAME, SAME]
+        self.lines = [self.entry_line.get(f, 0) if f else 0, 0]  # where each context comes from
         for p in f.params if f else self.k.params:
             self.depth[p] = 0
         self.loops: list[Any] = []
@@ -74,22 +76,35 @@ class Infer:
             u = u | c
         return u
 
-    def leave(self, key: Any, mark: int) -> None:
-        """A break, continue or return under conditions: what follows is reached by some lanes only."""
+    def leave(self, key: Any, mark: int, line: int) -> None:
+        """A break or return under conditions: the loop goes on with some lanes only."""
         u = self.here(mark)
         old = self.loop.get(key, SAME)
         if old | u != old:
-            self.loop[key] = old | u
+            self.loop[key], self.left_line[key] = old | u, line
             self.changed = True
+
+    def rest(self, slot: int, since: int, line: int) -> None:
+        """From here on only the lanes that did not leave go on."""
+        u = self.here(since)
+        if self.ctx[slot] | u != self.ctx[slot]:
+            self.ctx[slot], self.lines[slot] = self.ctx[slot] | u, line
+
+    def enter(self, u: Uni, line: int) -> None:
+        self.ctx.append(u)
+        self.lines.append(line)
+
+    def exit(self, n: int = 1) -> None:
+        del self.ctx[-n:], self.lines[-n:]
 
     def block(self, stmts: list[ir.Stmt]) -> None:
         for s in stmts:
             getattr(self, "s_" + type(s).__name__)(s)
 
-    def nested(self, cond: Uni, stmts: list[ir.Stmt]) -> None:
-        self.ctx.append(cond)
+    def nested(self, cond: Uni, stmts: list[ir.Stmt], line: int) -> None:
+        self.enter(cond, line)
         self.block(stmts)
-        self.ctx.pop()
+        self.exit()
 
     # -------------------------------------------------------------------------- statements
     def grow(self, sym: ir.Sym, u: Uni, nonneg: bool) -> None:
@@ -99,6 +114,8 @@ class Infer:
 
     def s_Decl(self, s: ir.Decl) -> None:
         self.depth[s.sym] = len(self.ctx)
+        if s.init is not None and s.sym.storage == "ref":
+            self.bound[s.sym] = s.init
         if s.init is not None:
             self.grow(s.sym, self.e(s.init), s.init.nonneg)
             if isinstance(s.init.type, (RT, RV)):
@@ -142,38 +159,41 @@ class Infer:
 
     def s_If(self, s: ir.If) -> None:
         u = self.e(s.cond)
-        self.nested(u, s.then)
-        self.nested(u, s.els)
+        self.nested(u, s.then, s.loc.line)
+        self.nested(u, s.els, s.loc.line)
 
     def in_loop(self, s: Any, u: Uni, body: list[ir.Stmt]) -> None:
-        self.ctx += [u, self.loop.get(s, SAME)]
+        # Who enters, who is left after breaks (earlier iterations too), who after continues.
+        self.enter(u, s.loc.line)
+        self.enter(self.loop.get(s, SAME), self.left_line.get(s, 0))
+        self.enter(SAME, 0)
         self.loops.append((s, len(self.ctx)))
         self.block(body)
         self.loops.pop()
-        del self.ctx[-2:]
+        self.exit(3)
 
     def s_For(self, s: ir.For) -> None:
         u = self.e(s.lo) | self.e(s.hi)
-        self.depth[s.var] = len(self.ctx) + 2
+        self.depth[s.var] = len(self.ctx) + 3
         self.grow(s.var, u | self.loop.get(s, SAME), s.lo.nonneg and (s.step > 0 or s.hi.nonneg))
         self.in_loop(s, u, s.body)
 
     def s_While(self, s: ir.While) -> None:
         self.in_loop(s, self.e(s.cond), s.body)
+        self.enter(self.loop.get(s, SAME), self.left_line.get(s, 0))
         self.e(s.cond)
+        self.exit()
 
     def s_Scope(self, s: ir.Scope) -> None:
         self.block(s.body)
 
     def s_Break(self, s: ir.Break) -> None:
-        if not self.loops:
-            raise SourceError("TK100", "break outside a loop", s.loc)
-        self.leave(*self.loops[-1])
+        key, mark = self.loops[-1]
+        self.leave(key, mark, s.loc.line)
 
     def s_Continue(self, s: ir.Continue) -> None:
-        if not self.loops:
-            raise SourceError("TK100", "continue outside a loop", s.loc)
-        self.leave(*self.loops[-1])
+        mark = self.loops[-1][1]
+        self.rest(mark - 1, mark, s.loc.line)
 
     def s_Return(self, s: ir.Return) -> None:
         if s.value is not None and self.f is not None:
@@ -182,9 +202,8 @@ class Infer:
                 self.returned[self.f] = self.returned[self.f] | u
                 self.changed = True
         for key, mark in self.loops:
-            self.leave(key, mark)
-        if len(self.ctx) > 2:
-            self.leave(self.owner, 1)
+            self.leave(key, mark, s.loc.line)
+        self.rest(1, 2, s.loc.line)
 
     def s_Assert(self, s: ir.Assert) -> None:
         self.e(s.cond)
@@ -236,6 +255,8 @@ class Infer:
 
     def e_Binary(self, x: ir.Binary) -> Uni:
         u = self.e(x.a) | self.e(x.b)
+        if self.counts_warps(x):
+            u = Uni(WARP, u.deps)
         both = x.a.nonneg and x.b.nonneg
         x.nonneg = (
             both
@@ -246,6 +267,15 @@ class Infer:
         )
         self.tile_value(x, x.a, x.b)
         return u
+
+    def counts_warps(self, x: ir.Binary) -> bool:
+        """threadIdx.x // 32 and the like: the same in each warp where warps do not cross rows."""
+        tx, ty, tz = self.k.threads
+        if not (isinstance(x.a, ir.Special) and x.a.name == "threadIdx.x"):
+            return False
+        if not isinstance(x.b, ir.Const) or (tx % 32 and ty * tz > 1):
+            return False
+        return (x.op == "//" and x.b.value % 32 == 0) or (x.op == ">>" and x.b.value >= 5)
 
     def e_Fma(self, x: ir.Fma) -> Uni:
         u = self.e(x.a) | self.e(x.b) | self.e(x.c)
@@ -265,17 +295,17 @@ class Infer:
 
     def e_Logic(self, x: ir.Logic) -> Uni:
         u = self.e(x.a)
-        self.ctx.append(u)
+        self.enter(u, x.loc.line)
         u = u | self.e(x.b)
-        self.ctx.pop()
+        self.exit()
         x.nonneg = True
         return u
 
     def e_Select(self, x: ir.Select) -> Uni:
         u = self.e(x.cond)
-        self.ctx.append(u)
+        self.enter(u, x.loc.line)
         u = u | self.e(x.a) | self.e(x.b)
-        self.ctx.pop()
+        self.exit()
         x.nonneg = x.a.nonneg and x.b.nonneg
         return u
 
@@ -311,7 +341,8 @@ class Infer:
 
     def e_Cast(self, x: ir.Cast) -> Uni:
         u = self.e(x.a)
-        x.nonneg = x.a.nonneg and x.a.type != T.F32 or x.type == T.U32
+        whole = x.type == T.I64 or x.a.type in (T.BOOL, T.I32, x.type)  # others may wrap
+        x.nonneg = (x.a.nonneg and whole and x.a.type != T.F32) or x.type == T.U32
         return u
 
     def e_Subtile(self, x: ir.Subtile) -> Uni:
@@ -359,6 +390,7 @@ class Infer:
         old = self.entry[x.fn]
         if old | here != old:
             self.entry[x.fn], self.changed = old | here, True
+            self.entry_line[x.fn] = x.loc.line
         for p, a in zip(x.fn.params, x.args):
             self.grow(p, self.e(a), a.nonneg)
             for flag in ("read", "written"):
@@ -406,8 +438,13 @@ class Infer:
 
     def mark(self, base: ir.Expr, flag: str) -> None:
         """Notes that the array behind `base` is read or written, through references and parameters."""
-        while isinstance(base, (ir.Index, ir.Subtile)):
-            base = base.base
+        while True:
+            if isinstance(base, (ir.Index, ir.Subtile)):
+                base = base.base
+            elif isinstance(base, ir.Var) and base.sym in self.bound:
+                base = self.bound[base.sym]
+            else:
+                break
         if (
             isinstance(base, ir.Var)
             and isinstance(base.type, (GL, ST, SV, SArr, Shared))
@@ -420,25 +457,28 @@ class Infer:
         self.level(at, WARP, "TK300", why)
 
     def level(self, at: Any, most: int, code: str, why: str) -> None:
-        if (
-            self.check
-            and self.here().level > most
-            and not (self.k.warps == 1 and self.here().level == WARP)
-        ):
-            raise SourceError(
-                code,
-                f"{why}, but this code is reached by {'some lanes' if self.here().level == LANE else 'some warps'} only",
-                at.loc,
-                "move it out of the if or loop whose condition is " + LEVEL[self.here().level],
-            )
+        if not self.check:
+            return
+        seen = [c.level if self.k.warps > 1 or c.level == LANE else BLOCK for c in self.ctx]
+        slot = next((i for i, level in enumerate(seen) if level > most), None)
+        if slot is None:
+            return
+        some, line = "some lanes" if LANE in seen else "some warps", self.lines[slot]
+        if slot == 0 and self.f is not None:
+            hint = f"'{self.f.name}' is called at line {line}, which {some} reach"
+        else:
+            hint = f"line {line} decides by {'lane' if seen[slot] == LANE else 'warp'}: move this "
+            hint += "out of its block, or before it"
+        raise SourceError(code, f"{why}, but this code is reached by {some} only", at.loc, hint)
 
     def operand(self, a: ir.Expr, most: int, what: str) -> None:
-        if self.check and a.uni.level > most:
-            raise SourceError(
-                "TK302",
-                f"{what} must be {LEVEL[most]}, but it is {LEVEL[a.uni.level]}",
-                a.loc,
-                "warp.uniform(x) asserts that all lanes agree"
-                if a.uni.level == LANE and most == WARP
-                else "",
-            )
+        if not self.check or a.uni.level <= most:
+            return
+        hint = ""
+        if a.uni.level == LANE:
+            hint = "warp.uniform(x) asserts that all lanes agree; warpid() is the same in each warp"
+        elif most == BLOCK:
+            hint = "blockIdx, arguments and loop counters are the same for all warps of a block"
+        raise SourceError(
+            "TK302", f"{what} must be {LEVEL[most]}, but it is {LEVEL[a.uni.level]}", a.loc, hint
+        )

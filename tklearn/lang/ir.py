@@ -8,8 +8,9 @@ values (blocks, warps, lanes); infer.py fills it in.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any
 
 from tklearn.lang.errors import Loc
 from tklearn.lang.types import Type
@@ -337,6 +338,9 @@ class Kernel:
     arch: int = 75  # the smallest architecture it runs on
     arch_loc: Loc | None = None
     captures: dict[tuple[str, ...], Any] = field(default_factory=dict)  # module constants it used
+    helpers: dict[Any, dict[tuple[str, ...], Any]] = field(
+        default_factory=dict
+    )  # theirs, by function
 
     @property
     def nthreads(self) -> int:

@@ -16,7 +16,7 @@ class DeviceName:
         self.path = path
 
     def __getattr__(self, name: str) -> DeviceName:
-        if name.startswith("__"):
+        if name.startswith("_"):  # Python and Jupyter ask for such names
             raise AttributeError(name)
         return DeviceName(f"{self.path}.{name}")
 

@@ -8,8 +8,9 @@ machine performs it is in sim/ops.py and in the CUDA headers; a test asserts tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable, NoReturn
+from typing import Any, NoReturn
 
 from tklearn.lang import types as T
 from tklearn.lang.types import GL, RT, RV, ST, SV, Coord, Regs, SArr, Scalar, SubST, Type

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import ast
 import builtins
+import enum
 import inspect
 import linecache
 import math
 import operator
 import types as pytypes
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 from tklearn.lang import types as T
 from tklearn.lang.errors import Loc, SourceError
@@ -59,7 +62,10 @@ COMPARE: dict[type, Callable] = {
     ast.IsNot: operator.is_not,
 }
 FOLDABLE = {int, float, bool, abs, min, max, len, round, sum}
+MATH = {"sqrt", "log", "log2", "exp", "exp2", "ceil", "floor", "pow", "sin", "cos", "tanh", "gcd"}
 VALUE_TYPES = (int, float, bool, str, T.DType, T.Type, T.Layout, type(None))
+MAX_BITS = 4096  # of a compile-time whole number on the way to a value
+MAX_NESTING = 100  # of expressions and blocks in one another
 
 
 @dataclass(frozen=True)
@@ -75,31 +81,82 @@ class FunctionSource:
         return Loc(self.file, self.node.lineno, self.node.col_offset, self.node.lineno)
 
 
+# A function keeps the text that it was made from, though its file may change afterwards.
+_SOURCES: weakref.WeakKeyDictionary[Callable, FunctionSource] = weakref.WeakKeyDictionary()
+
+
 def source_of(fn: Callable) -> FunctionSource:
     """The syntax tree of `fn`; SourceError TK103 where the text cannot be found."""
     try:
-        lines, first = inspect.getsourcelines(fn)
-        file = inspect.getsourcefile(fn) or fn.__code__.co_filename
-    except (OSError, TypeError) as e:
+        return _SOURCES[fn]
+    except (KeyError, TypeError):
+        pass
+    if not isinstance(fn, pytypes.FunctionType):
+        raise _not_plain(fn, None)
+    src = _read(fn)
+    _SOURCES[fn] = src
+    return src
+
+
+def _read(fn: pytypes.FunctionType) -> FunctionSource:
+    file = fn.__code__.co_filename
+    try:
+        lines, first = inspect.getsourcelines(fn.__code__)
+        file = inspect.getsourcefile(fn.__code__) or file
+    except (OSError, TypeError, IndexError, SyntaxError) as e:
         raise SourceError(
             "TK103",
-            f"the source text of '{getattr(fn, '__name__', fn)}' cannot be found",
-            hint="write the kernel in a file or in a notebook cell, not at the plain Python prompt or in exec",
+            f"the source text of '{fn.__name__}' cannot be found",
+            hint="write the kernel in a file or in a notebook cell, "
+            "not at the plain Python prompt or in exec",
         ) from e
     indented = lines[0][:1].isspace()
-    tree = ast.parse(("if True:\n" if indented else "") + "".join(lines))
+    try:
+        tree = ast.parse(("if True:\n" if indented else "") + "".join(lines))
+    except (SyntaxError, ValueError):
+        raise _not_plain(fn, Loc(file, first, 0, first)) from None
     node: Any = tree.body[0]
     if indented:
         node = node.body[0]
     if not isinstance(node, ast.FunctionDef):
+        raise _not_plain(fn, Loc(file, first, 0, first))
+    if node.name != fn.__code__.co_name:
         raise SourceError(
             "TK103",
-            "a kernel must be a plain function (def)",
+            f"the file has changed: '{node.name}' stands where '{fn.__code__.co_name}' was",
             Loc(file, first, 0, first),
-            "lambdas, async functions and classes cannot be kernels",
+            "import the file again, or restart Python",
         )
     ast.increment_lineno(node, first - (2 if indented else 1))
+    deep = _too_deep(node)
+    if deep is not None:
+        raise SourceError(
+            "TK100",
+            f"this is nested more than {MAX_NESTING} deep",
+            Loc(file, deep.lineno, 0, deep.lineno),  # type: ignore[attr-defined]
+            "give parts of the expression names of their own",
+        )
     return FunctionSource(node, file, fn)
+
+
+def _not_plain(fn: Any, loc: Loc | None) -> SourceError:
+    return SourceError(
+        "TK103",
+        f"a kernel or helper must be a plain function (def), not {getattr(fn, '__name__', fn)!r}",
+        loc,
+        "lambdas, classes, methods, async functions and already marked functions cannot be one",
+    )
+
+
+def _too_deep(node: ast.AST) -> ast.AST | None:
+    """A node with a line that lies deeper than MAX_NESTING, or None."""
+    todo: list[tuple[ast.AST, int]] = [(node, 0)]
+    while todo:
+        n, depth = todo.pop()
+        if depth > MAX_NESTING and hasattr(n, "lineno"):
+            return n
+        todo += [(c, depth + 1) for c in ast.iter_child_nodes(n)]
+    return None
 
 
 def _columns(file: str, line: int, byte_col: int) -> int:
@@ -114,21 +171,17 @@ class Resolver:
     def __init__(self, src: FunctionSource, consts: dict[str, Any]) -> None:
         self.src = src
         self.consts = dict(consts)
-        closure = inspect.getclosurevars(src.fn).nonlocals if src.fn.__closure__ else {}
-        self.closure: dict[str, Any] = dict(closure)
+        code = src.fn.__code__
+        self.assigned = {*code.co_varnames, *code.co_cellvars}  # Python's own idea of a local name
+        self.closure = _cells(src.fn)
         self.globals: dict[str, Any] = src.fn.__globals__
         self.captures: dict[tuple[str, ...], Any] = {}
 
-    def loc(self, n: ast.AST) -> Loc:
+    def loc(self, n: Any) -> Loc:
         f = self.src.file
-        line, end = n.lineno, n.end_lineno or n.lineno  # type: ignore[attr-defined]
-        return Loc(
-            f,
-            line,
-            _columns(f, line, n.col_offset),
-            end,  # type: ignore[attr-defined]
-            _columns(f, end, n.end_col_offset or 0),
-        )  # type: ignore[attr-defined]
+        line, end = n.lineno, n.end_lineno or n.lineno
+        start, stop = _columns(f, line, n.col_offset), _columns(f, end, n.end_col_offset or 0)
+        return Loc(f, line, start, end, stop)
 
     def fail(self, n: ast.AST, code: str, message: str, hint: str = "") -> SourceError:
         return SourceError(code, message, self.loc(n), hint)
@@ -152,14 +205,19 @@ class Resolver:
             return self.local_const(n.id)
         if n.id in self.consts:
             return self.consts[n.id]
+        if n.id in self.assigned:  # a local name that has no value here
+            return UNKNOWN
         for space in (self.closure, self.globals):
             if n.id in space:
                 return self._captured((n.id,), space[n.id])
         return getattr(builtins, n.id, UNKNOWN)
 
     def _captured(self, path: tuple[str, ...], value: Any) -> Any:
-        if isinstance(value, (*VALUE_TYPES, tuple)):
-            self.captures[path] = value
+        """Notes what was read, so that a later launch sees whether it has changed."""
+        value = plain(value)
+        if not isinstance(value, (pytypes.ModuleType, DeviceName)):
+            kind = type(value)
+            self.captures[path] = kind(value) if kind in (list, dict) else value
         return value
 
     def _static_Attribute(self, n: ast.Attribute) -> Any:
@@ -167,20 +225,22 @@ class Resolver:
         if base is UNKNOWN:
             return UNKNOWN
         if isinstance(base, DeviceName):
-            return getattr(base, n.attr)
-        if not hasattr(base, n.attr):
+            return UNKNOWN if n.attr.startswith("_") else getattr(base, n.attr)
+        value = attribute(base, n.attr)
+        if value is UNKNOWN:
             if isinstance(base, pytypes.ModuleType):
                 raise self.fail(n, "TK102", f"{base.__name__} has no {n.attr}")
             return UNKNOWN
-        value = getattr(base, n.attr)
         path = _dotted(n)
-        return self._captured(path, value) if path else value
+        return self._captured(path, value) if path else plain(value)
 
     def _static_BinOp(self, n: ast.BinOp) -> Any:
         a, b = self.static(n.left), self.static(n.right)
         fold = BINARY.get(type(n.op))
         if fold is None or not (_number(a) and _number(b)):
             return UNKNOWN
+        if _huge(n.op, a, b):
+            raise self.fail(n, "TK205", f"{ast.unparse(n)} is too large a number")
         try:
             return fold(a, b)
         except (ArithmeticError, TypeError, ValueError) as e:
@@ -245,16 +305,16 @@ class Resolver:
 
     def _static_Call(self, n: ast.Call) -> Any:
         f = self.static(n.func)
-        foldable = (
-            f in T.TYPE_MAKERS or f in FOLDABLE or getattr(f, "__module__", "") == math.__name__
-            if isinstance(f, (pytypes.FunctionType, pytypes.BuiltinFunctionType, type))
-            else False
+        foldable = isinstance(f, (pytypes.FunctionType, pytypes.BuiltinFunctionType, type)) and (
+            f in T.TYPE_MAKERS
+            or f in FOLDABLE
+            or (getattr(f, "__module__", "") == math.__name__ and f.__name__ in MATH)
         )
         if not foldable:
             return UNKNOWN
         args = [self.static(a) for a in n.args]
-        kw = {k.arg: self.static(k.value) for k in n.keywords}
-        if any(v is UNKNOWN for v in (*args, *kw.values())) or None in kw:
+        kw = {k.arg or "": self.static(k.value) for k in n.keywords}
+        if any(v is UNKNOWN for v in (*args, *kw.values())) or "" in kw:
             if f in T.TYPE_MAKERS:
                 bad = next((a for a, v in zip(n.args, args) if v is UNKNOWN), n)
                 raise self.fail(
@@ -270,6 +330,50 @@ class Resolver:
             raise SourceError(e.code, e.message, self.loc(n), e.hint) from None
         except (TypeError, ValueError, ArithmeticError) as e:
             raise self.fail(n, "TK106", f"{ast.unparse(n)}: {e}") from None
+
+
+def _cells(fn: Callable) -> dict[str, Any]:
+    """The closure of `fn`, without names that have no value yet."""
+    out: dict[str, Any] = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
+        try:
+            out[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return out
+
+
+def plain(value: Any) -> Any:
+    """NumPy's numbers as Python's; everything else as it is."""
+    kind = type(value)
+    if kind.__module__ in ("numpy", "ml_dtypes") and getattr(value, "shape", None) == ():
+        return value if hasattr(value, "__setitem__") else value.item()
+    return value
+
+
+def attribute(base: Any, name: str) -> Any:
+    """`base.name` where reading it can have no effect, or UNKNOWN."""
+    if isinstance(base, (pytypes.ModuleType, enum.EnumMeta, T.Type, T.DType, T.Layout)):
+        return getattr(base, name, UNKNOWN)
+    try:
+        value = inspect.getattr_static(base, name)
+    except AttributeError:
+        return UNKNOWN
+    simple = isinstance(base, tuple) or isinstance(value, pytypes.MemberDescriptorType)
+    if simple:  # fields of named tuples and of dataclasses with slots
+        return getattr(base, name, UNKNOWN)
+    return UNKNOWN if hasattr(value, "__get__") and not callable(value) else value
+
+
+def _huge(op: ast.operator, a: Any, b: Any) -> bool:
+    """Would folding this take long? Python's whole numbers have no end."""
+    if not (isinstance(a, int) and isinstance(b, int)):
+        return False
+    if isinstance(op, ast.LShift):
+        return b > MAX_BITS
+    if isinstance(op, ast.Pow):
+        return b > 0 and a.bit_length() * b > MAX_BITS
+    return a.bit_length() + b.bit_length() > 2 * MAX_BITS
 
 
 def _number(v: Any) -> bool:
