@@ -326,3 +326,11 @@ def test_extremes_ignore_nan_and_order_zeros():
     big = np.random.default_rng(0).standard_normal((4, 5, 64)).astype(np.float32)
     same(num.fold_max(big), big.max(-1))
     same(num.fold_min(big, 1), big.min(1))
+
+
+@pytest.mark.parametrize("shape", [(1, 128), (3, 128), (1, 7), (1, 4096)])
+def test_fold_sum_leaves_its_input_alone(shape: tuple[int, int]) -> None:
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    before = x.copy()
+    numerics.fold_sum(x)
+    assert np.array_equal(x, before)

@@ -342,7 +342,7 @@ def _fold_short(x: F32, group: int) -> F32:
         return x[:, 0].copy()
     if n % 4:
         return _fold_first(np.ascontiguousarray(x.T), group)
-    fours = np.ascontiguousarray(x.view(np.complex128).T).view(np.float32).reshape(-1, m, 4)
+    fours = x.view(np.complex128).T.copy().view(np.float32).reshape(-1, m, 4)
     while n > 4:
         h = _half(n, group)
         if h % 4:  # the rest does not keep to fours
