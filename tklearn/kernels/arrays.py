@@ -65,7 +65,7 @@ def output(out: Any, like: Any, shape: tuple[int, ...], dtype: Any = None) -> An
 
 def vector_width(n: int, *arrays: Array) -> int:
     """Elements of one access, at most 16 bytes, that divide runs of n elements and are aligned."""
-    item = arrays[0].obj.dtype.itemsize
+    item = arrays[0].itemsize
     width = 16 // item
     while width > 1 and (
         n % width

@@ -212,6 +212,8 @@ class Window:
             v = plane[self.b, self.d, self.r * R : (self.r + 1) * R, self.c * C : (self.c + 1) * C][None]
             return v if not g.written else v.copy()
         pieces, out = self._pieces()
+        if not g.data.size:  # no row, or no column, at all
+            return np.zeros((len(pieces), R, C), g.data.dtype)
         v = g.data.reshape(-1, C).take(pieces, axis=0)
         if out is not None:
             v[np.broadcast_to(out, len(v))] = 0
