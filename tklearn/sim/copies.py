@@ -34,12 +34,9 @@ class Copy:
 
 
 def _chunk(mem: SharedMem, g: Any, whole: bool) -> int:
-    """Bytes a thread copies at once: as wide as rows, base and pitch allow."""
-    t, size = mem.type, mem.geo.itemsize
-    row = (t.cols if isinstance(t, ST) else t.n) * size
-    pitch = (t.cols + t.pad) * size if isinstance(t, ST) else row
-    b = 16
-    while b > size and any(x % b for x in (row, pitch, g.start, *g.bstr4[:3])):
+    """Bytes a thread copies at once: the tile's widest, or less as the array's base and pitch allow."""
+    b, size = mem.geo.tile.chunk, mem.geo.itemsize
+    while b > size and any(x % b for x in (g.start, *g.bstr4[:3])):
         b //= 2
     return b if whole else size
 
@@ -68,8 +65,7 @@ def _deltas(w: Any, kind: str, mem: SharedMem, g: Any, win: Any, threads: int, c
     times = w.batch.n // max(sum(k[2] for k in kinds), 1)
     rank = w.id if threads > 32 else 0
     pitch = g.bstr4[2]
-    shape = mem.geo.tile if isinstance(mem.type, ST) else (mem.type.n, mem.geo.itemsize)
-    return [(counters.copy_delta(kind, shape, threads, rank, pitch, chunk, limit, start), n * times)
+    return [(counters.copy_delta(kind, mem.geo.tile, threads, rank, pitch, chunk, limit, start), n * times)
             for limit, start, n in kinds]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tklearn import access
 from tklearn.lang import plans
-from tklearn.lang.layouts import SharedTile, vec_coords
+from tklearn.lang.types import RV
 
 class Delta:
     """What one execution of a pattern adds."""
@@ -131,28 +131,37 @@ def tile_delta(kind: str, rows: int, cols: int, itemsize: int, pitch: int, layou
     """A register tile to or from global memory."""
     if limit is not None and min(limit) <= 0:
         return Delta()
-    pairs = False if start % (2 * itemsize) else None
+    return _global_delta(kind, plans.tile_global(kind, rows, cols, itemsize, pitch, layout, limit,
+                                                 start % (2 * itemsize) == 0), start)
+
+
+def _global_delta(kind: str, accesses: tuple[plans.Access, ...], start: int) -> Delta:
     sums = [0, 0, 0]
-    for a in plans.tile_global(kind, rows, cols, itemsize, pitch, layout, limit, pairs):
+    for a in accesses:
         sums = [x + y for x, y in zip(sums, _sectors(a.offsets, start, a.width))]
     return global_counts(kind, *sums)
 
 
+def _vector_plan(kind: str, v: RV, itemsize: int, limit: int | None, aligned: bool) -> tuple[plans.Access, ...]:
+    if v.kind == "flat":
+        return plans.vector(kind, v.n, itemsize, v.dtype.itemsize, limit, aligned)
+    return plans.tile_vector(kind, v.n, v.kind, itemsize, v.layout.name, limit, aligned)
+
+
 @lru_cache(maxsize=1 << 14)
-def vector_delta(kind: str, n: int, itemsize: int, held: int, left: int, start: int) -> Delta:
-    """A flat vector to or from global memory, `left` elements before the array's edge."""
-    if left <= 0:
+def vector_delta(kind: str, v: RV, itemsize: int, left: int | None, start: int) -> Delta:
+    """A register vector to or from global memory, `left` elements before the array's edge (None: all)."""
+    if left is not None and left <= 0:
         return Delta()
-    sums = [0, 0, 0]
-    for a in plans.vector(kind, n, itemsize, held):
-        width, off = a.width, a.offsets
-        step = width // itemsize
-        if start % width or (left < n and left % step):  # chunks that do not fit go element by element
-            off = np.concatenate([np.where(off >= 0, off + i * itemsize, -1) for i in range(step)])
-            width = itemsize
-        off = np.where(off < left * itemsize, off, -1)
-        sums = [x + y for x, y in zip(sums, _sectors(off, start, width))]
-    return global_counts(kind, *sums)
+    width = _vector_plan(kind, v, itemsize, None, True)[0].width
+    return _global_delta(kind, _vector_plan(kind, v, itemsize, left, start % width == 0), start)
+
+
+@lru_cache(maxsize=1 << 12)
+def shared_vector_delta(kind: str, v: RV, itemsize: int) -> Delta:
+    """A register vector to or from a shared vector."""
+    (a,) = _vector_plan(kind, v, itemsize, None, True)
+    return _shared_delta(kind, a.width, a.offsets)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -161,11 +170,8 @@ def copy_delta(kind: str, tile: Any, threads: int, warp: int, pitch: int, chunk:
     """One warp's part of a cooperative copy; kind: "load", "store" or "async"."""
     if limit is not None and min(limit) < 0:
         limit = (max(limit[0], 0), max(limit[1], 0))
-    if isinstance(tile, SharedTile):
-        c = plans.group_copy(tile, threads, pitch, chunk, limit=limit)
-        g, sh = c.global_offsets[warp], c.shared_offsets[warp]
-    else:
-        g, sh = _vector_copy(*tile, threads, warp, chunk, limit)
+    c = plans.group_copy(tile, threads, pitch, chunk, limit=limit, store=kind == "store")
+    g, sh = c.global_offsets[warp], c.shared_offsets[warp]
     requests, sectors, ideal = _sectors(g, start, chunk)
     if kind == "async":
         if chunk == 16:
@@ -190,55 +196,6 @@ def window_delta(kind: str, tile: Any, layout: str, at: tuple[int, int], shape: 
         x, y = access.shared_many(a.kind, a.width, a.offsets)
         wave, ideal = wave + int(x.sum()), ideal + int(y.sum())
     return shared_counts(kind, wave, ideal)
-
-
-@lru_cache(maxsize=1 << 12)
-def shared_vector_delta(kind: str, n: int, itemsize: int, held: int) -> Delta:
-    """A flat vector to or from a shared vector."""
-    wave = ideal = 0
-    for a in plans.vector(kind, n, itemsize, held):
-        x, y = access.shared_many(kind, a.width, a.offsets)
-        wave, ideal = wave + int(x.sum()), ideal + int(y.sum())
-    return shared_counts(kind, wave, ideal)
-
-
-def _vector_copy(n: int, itemsize: int, threads: int, warp: int, chunk: int,
-                 limit: tuple[int, int] | None) -> tuple[Any, Any]:
-    """Global and shared byte offsets [rounds, 32] of one warp's part of a shared vector's copy."""
-    total = n * itemsize // chunk
-    rounds = -(-total // threads)
-    q = np.arange(rounds)[:, None] * threads + 32 * warp + np.arange(32)[None]
-    left = n if limit is None else 0 if limit[0] <= 0 else limit[1]
-    sh = np.where(q < total, q * chunk, -1)
-    return np.where((q < total) & (q * chunk < left * itemsize), q * chunk, -1), sh
-
-
-def _runs(n: int, itemsize: int, kind: str, layout: str) -> tuple[int, Any]:
-    """Width and offsets [accesses, 32] of a tile's vector: single elements, or pairs where a lane has them."""
-    held = vec_coords(n, kind, layout)
-    step = 2 if (held[:, 1] == held[:, 0] + 1).all() else 1
-    return step * itemsize, held[:, ::step].T.astype(np.int64) * itemsize
-
-
-@lru_cache(maxsize=1 << 12)
-def runs_delta(op: str, n: int, itemsize: int, kind: str, layout: str, left: int, start: int) -> Delta:
-    """A col_vec or row_vec to or from global memory."""
-    if left <= 0:
-        return Delta()
-    width, off = _runs(n, itemsize, kind, layout)
-    step = width // itemsize
-    if step > 1 and (start % width or left % step):
-        off = np.concatenate([off + i * itemsize for i in range(step)])
-        width = itemsize
-    off = np.where(off < left * itemsize, off, -1)
-    return global_counts(op, *_sectors(off, start, width))
-
-
-@lru_cache(maxsize=1 << 12)
-def shared_runs_delta(op: str, n: int, itemsize: int, kind: str, layout: str) -> Delta:
-    """A col_vec or row_vec to or from a shared vector."""
-    width, off = _runs(n, itemsize, kind, layout)
-    return _shared_delta(op, width, off)
 
 
 def ldmatrix(w: Any, s: Any, offsets: Any, matrices: int) -> None:

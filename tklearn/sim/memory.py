@@ -62,6 +62,8 @@ class Geometry:
             self.offsets = self.offsets.reshape(-1).astype(np.int64)
         else:
             self.dims = type.dims if isinstance(type, SArr) else (type.n,)
+            if not isinstance(type, SArr):
+                self.tile = layouts.SharedTile(1, type.n, self.itemsize)
             self.offsets = np.arange(int(np.prod(self.dims)), dtype=np.int64) * self.itemsize
         self.n = len(self.offsets)
         strides = np.cumprod((1, *self.dims[::-1]))[:-1][::-1]

@@ -133,12 +133,6 @@ def _count_window(w: Any, s: Any, win: Any, make: Callable) -> None:
             w.add(s.line, make(limit, start), n * times)
 
 
-def _held(kind: str, n: int, itemsize: int, t: RV, left: int, start: int) -> Any:
-    if t.kind == "flat":
-        return counters.vector_delta(kind, n, itemsize, t.dtype.itemsize, left, start)
-    return counters.runs_delta(kind, n, itemsize, t.kind, t.layout.name, left, start)
-
-
 def _global(w: Any, s: Any, g: GlobalArray, at: tuple, t: Type, kind: str) -> Any:
     """The window of a register tile or vector in a global array, counted and checked."""
     if isinstance(t, RT):
@@ -152,8 +146,8 @@ def _global(w: Any, s: Any, g: GlobalArray, at: tuple, t: Type, kind: str) -> An
         win = g.window(w, at, 1, t.n, s)
 
         def make(limit: Any, start: int) -> Any:
-            left = t.n if limit is None else 0 if limit[0] <= 0 else limit[1]
-            return _held(kind, t.n, g.itemsize, t, left, start)
+            left = None if limit is None else 0 if limit[0] <= 0 else limit[1]
+            return counters.vector_delta(kind, t, g.itemsize, left, start)
 
         _count_window(w, s, win, make)
         how = "vec"
@@ -228,10 +222,7 @@ def _shared_vector(w: Any, s: Any, mem: SharedMem, t: RV, kind: str) -> Any:
         else:
             mem.log.write(w, place, s)
     if w.counting:
-        if t.kind == "flat":
-            w.add(s.line, counters.shared_vector_delta(kind, t.n, mem.geo.itemsize, t.dtype.itemsize))
-        else:
-            w.add(s.line, counters.shared_runs_delta(kind, t.n, mem.geo.itemsize, t.kind, t.layout.name))
+        w.add(s.line, counters.shared_vector_delta(kind, t, mem.geo.itemsize))
     return mem.values()
 
 
