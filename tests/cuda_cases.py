@@ -115,7 +115,8 @@ def warp_sum(x: tk.gl_fl, y: tk.gl_fl):
         y[blockIdx.x] = total
 
 
-def parameters(i: tk.i32, A: tk.gl_fl, ok: tk.bool_, f: tk.f32, big: tk.i64, no: tk.bool_, u: tk.u32, B: tk.gl_bf):
+def parameters(i: tk.i32, A: tk.gl_fl, ok: tk.bool_, f: tk.f32, big: tk.i64, no: tk.bool_,
+               u: tk.u32, B: tk.gl_bf):  # fmt: skip
     if ok and not no:
         A[i] = f + float(big) + float(u) + B[0, 1]
 

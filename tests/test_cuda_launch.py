@@ -1,4 +1,4 @@
-"""Launching: the argument buffer, limits, errors and the quick way on a pretended driver; and on a GPU."""
+"""Launching: argument buffer, limits, errors, the quick way on a pretended driver; and on a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import tklearn as tk
 from tklearn.cuda import compile as cc
 from tklearn.cuda import launch as cl
-from tklearn.cuda.quick import Quick, _overlaps, _span
+from tklearn.cuda.quick import Quick
 from tklearn.lang import ir
 from tklearn.lang import types as T
 from tklearn.lang.errors import Loc, TkError
@@ -31,11 +31,16 @@ def _param(t: T.Type) -> ir.Sym:
 
 # ------------------------------------------------------------------------------ argument buffer
 def test_argument_buffer_is_laid_out_as_cpp_does() -> None:
-    params = [_param(t) for t in (T.I32, T.GL(T.bf16, 2), T.BOOL, T.F32, T.I64, T.BOOL, T.U32, T.GL(T.f32, 1))]
+    params = [
+        _param(t)
+        for t in (T.I32, T.GL(T.bf16, 2), T.BOOL, T.F32, T.I64, T.BOOL, T.U32, T.GL(T.f32, 1))
+    ]
     packed = cl.argument_format(params)
-    # int at 0; gl at 8 (aligned to 8) to 56; bool 56; float 60; long long 64; bool 72; unsigned 76; gl 80
+    # int 0; gl 8 (aligned); bool 56; float 60; long long 64; bool 72; unsigned 76; gl 80
     assert packed.size == 128
-    data = packed.pack(-1, 7, 1, 1, 5, 6, 0, 0, 6, True, 1.5, -2, False, 2**32 - 1, 9, 1, 1, 1, 3, 0, 0, 0)
+    data = packed.pack(
+        -1, 7, 1, 1, 5, 6, 0, 0, 6, True, 1.5, -2, False, 2**32 - 1, 9, 1, 1, 1, 3, 0, 0, 0
+    )
     assert struct.unpack_from("<i", data, 0) == (-1,)
     assert struct.unpack_from("<Qiiiiqqq", data, 8) == (7, 1, 1, 5, 6, 0, 0, 6)
     assert struct.unpack_from("<?", data, 56) == (True,)
@@ -73,7 +78,9 @@ def test_argument_buffer_agrees_with_the_compiler() -> None:
     ((3, 4, 5), (40, 8, 1), (9, 1, 3, 4, 5, 0, 40, 8)),
     ((2, 3, 4, 5), (200, 40, 8, 1), (9, 2, 3, 4, 5, 200, 40, 8)),
 ])  # fmt: skip
-def test_arrays_become_gl(shape: tuple[int, ...], strides: tuple[int, ...], fields: tuple[int, ...]) -> None:
+def test_arrays_become_gl(
+    shape: tuple[int, ...], strides: tuple[int, ...], fields: tuple[int, ...]
+) -> None:
     assert cl.gl_fields(9, shape, strides) == fields
 
 
@@ -95,7 +102,7 @@ def test_impossible_grids(grid: tuple[int, int, int]) -> None:
 def test_an_old_gpu_is_told_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = cases.specialise(cases.gemm, 128, {"A": 2, "B": 2, "C": 2})
     monkeypatch.setattr(cl, "device_facts", lambda d: ("Tesla T4", 75, 64 * 1024))
-    with pytest.raises(TkError, match="TK422.*sm_80.*Tesla T4") as e:
+    with pytest.raises(TkError, match=r"TK422.*sm_80.*Tesla T4") as e:
         cl.check_device(spec, 0)
     assert e.value.loc is not None
     assert e.value.loc.file == spec.file
@@ -104,7 +111,7 @@ def test_an_old_gpu_is_told_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_much_shared_memory_for_this_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = cases.specialise(cases.gemm, 128, {"A": 2, "B": 2, "C": 2}, STAGES=8)
     monkeypatch.setattr(cl, "device_facts", lambda d: ("RTX 3090", 86, 99 * 1024))
-    with pytest.raises(TkError, match="TK408.*131072 bytes.*RTX 3090"):
+    with pytest.raises(TkError, match=r"TK408.*131072 bytes.*RTX 3090"):
         cl.check_device(spec, 0)
     monkeypatch.setattr(cl, "device_facts", lambda d: ("A100", 80, 163 * 1024))
     cl.check_device(spec, 0)
@@ -133,16 +140,20 @@ def test_no_gpu_is_an_error_with_a_remedy() -> None:
 
 
 def test_importing_launch_needs_no_cupy() -> None:
-    code = "import sys, tklearn.cuda.launch, tklearn.cuda.quick; assert not {'cupy', 'torch'} & set(sys.modules)"
+    code = (
+        "import sys, tklearn.cuda.launch, tklearn.cuda.quick;"
+        "assert not {'cupy', 'torch'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)
 
 
-# ---------------------------------------------------------------------- a pretended driver and arrays
+# ----------------------------------------------------------------- a pretended driver and arrays
 class FakeArray:
     """What the quick way asks of a CuPy array."""
 
-    def __init__(self, ptr: int, shape: tuple[int, ...], itemsize: int = 4, strides: tuple[int, ...] | None = None,
-                 device: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self, ptr: int, shape: Any, itemsize: int = 4, strides: Any = None, device: int = 0
+    ) -> None:
         steps = [itemsize]
         for n in reversed(shape[1:]):
             steps.insert(0, steps[0] * n)
@@ -168,24 +179,28 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
             assert (self._extra[0], self._extra[2], self._extra[4]) == (1, 2, None)
             made.append((handle, rest[:3], rest[3:6], rest[6], rest[7], data))
 
-        self.handle, self._driver_launch, self._get_device = 77, launch, lambda: 0
+        self.handle, self._driver_launch, self.get_device = 77, launch, lambda: 0
 
     monkeypatch.setattr(cl.Launcher, "_load", load)
     monkeypatch.setattr(cl, "device_facts", lambda d: ("H200", 90, 227 * 1024))
-    monkeypatch.setattr(cl, "compile_source", lambda s, a, **k: cc.Cubin(b"", s.entry, a, cc.Facts(9), ""))
+    monkeypatch.setattr(
+        cl, "compile_source", lambda s, a, **k: cc.Cubin(b"", s.entry, a, cc.Facts(9), "")
+    )
     for module in (cl, sys.modules["tklearn.cuda.quick"]):
         monkeypatch.setattr(module, "current_stream", lambda d, t: 5)
     return made
 
 
 def _array(ptr: int, n: int) -> Any:
-    return types.SimpleNamespace(ptr=ptr, shape=(n,), strides=(1,), size=n, library="cupy", obj=FakeArray(ptr, (n,)))
+    return types.SimpleNamespace(
+        ptr=ptr, shape=(n,), strides=(1,), size=n, library="cupy", obj=FakeArray(ptr, (n,))
+    )
 
 
 def test_run_packs_and_launches(calls: list[Any]) -> None:
     spec = cases.specialise(cases.saxpy, 256)
     report = cl.run(spec, (4, 1, 1), [1000, 2.5, _array(4096, 1000), _array(65536, 1000)], "cuda:0")
-    (handle, grid, block, shared, stream, data), = calls
+    ((handle, grid, block, shared, stream, data),) = calls
     assert (handle, grid, block, shared, stream) == (77, (4, 1, 1), (256, 1, 1), 0, 5)
     assert struct.unpack("<if" + "Qiiiiqqq" * 2, data) == (
         1000, 2.5, 4096, 1, 1, 1, 1000, 0, 0, 0, 65536, 1, 1, 1, 1000, 0, 0, 0)  # fmt: skip
@@ -210,12 +225,18 @@ def test_launchers_are_kept_per_device(calls: list[Any], monkeypatch: pytest.Mon
     assert cl.launcher(spec, 0, counting=True) is not one
 
 
-ROLES = [("n", "number"), ("a", "number"), ("x", "array"), ("y", "array")]
+PARAMS = {"n": T.I32, "a": T.F32, "x": T.gl_fl, "y": T.gl_fl}
+
+
+def _again(
+    quick: Quick, args: tuple[Any, ...], grid: tuple[int, int, int] = (2, 1, 1), **kwargs: Any
+) -> Any:
+    return quick.again(grid, args, kwargs, lambda spec: True)
 
 
 def _quick(spec: ir.Kernel) -> tuple[Quick, tuple[Any, ...]]:
-    quick, args = Quick(ROLES), (10, 1.0, FakeArray(4096, (10,)), FakeArray(8192, (10,)))
-    assert quick.find(args, {}) is None
+    quick, args = Quick(PARAMS), (10, 1.0, FakeArray(4096, (10,)), FakeArray(8192, (10,)))
+    assert _again(quick, args) is None
     quick.remember(args, {}, spec, "cuda:0")
     return quick, args
 
@@ -223,13 +244,39 @@ def _quick(spec: ir.Kernel) -> tuple[Quick, tuple[Any, ...]]:
 def test_quick_launch_equals_the_long_one(calls: list[Any]) -> None:
     spec = cases.specialise(cases.saxpy, 256)
     quick, args = _quick(spec)
-    found = quick.find(args, {})
-    assert found is not None
-    assert found[0] is spec
-    report = quick.launch(found[1], (2, 1, 1), args)
-    assert report is not None
-    cl.run(spec, (2, 1, 1), [10, 1.0, _array(4096, 10), _array(8192, 10)], "cuda:0")
+    report = _again(quick, args)
+    long = cl.run(spec, (2, 1, 1), [10, 1.0, _array(4096, 10), _array(8192, 10)], "cuda:0")
+    assert len(calls) == 2
     assert calls[0] == calls[1]
+    assert (report.kernel, report.grid, report.compiled) == (long.kernel, long.grid, long.compiled)
+    other = (7, 2.5, FakeArray(16, (3,)), FakeArray(32, (3,)))
+    assert _again(quick, other) is not None
+    cl.run(spec, (2, 1, 1), [7, 2.5, _array(16, 3), _array(32, 3)], "cuda:0")
+    assert calls[2] == calls[3]
+
+
+def test_quick_launch_of_many_dimensions(calls: list[Any]) -> None:
+    spec = cases.specialise(cases.gemm, 128, {"A": 3, "B": 4, "C": 2})
+    params = {"A": T.gl_bf, "B": T.gl_bf, "C": T.gl_bf, "STAGES": T.const}
+    a = FakeArray(1 << 20, (3, 4, 5), 2, strides=(2000, 200, 2))
+    b, c = FakeArray(1 << 21, (2, 3, 4, 5), 2), FakeArray(1 << 22, (4, 5), 2)
+    quick = Quick(params)
+    quick.remember((a, b, c), {"STAGES": 2}, spec, "cuda:0")
+    assert _again(quick, (a, b, c), STAGES=2) is not None
+    assert _again(quick, (a, b, c), STAGES=3) is None
+    assert _again(quick, (a, b, c), STAGES=2.0) is None
+    assert _again(quick, (a, b, c)) is None
+    ((_, _, _, shared, _, data),) = calls
+    assert shared == spec.shared_bytes
+    assert struct.unpack("<" + "Qiiiiqqq" * 3, data) == (
+        1 << 20, 1, 3, 4, 5, 0, 1000, 100, 1 << 21, 2, 3, 4, 5, 60, 20, 5,
+        1 << 22, 1, 1, 4, 5, 0, 0, 5)  # fmt: skip
+    quick2 = Quick(params)  # 40 bytes that end where C starts
+    near = (FakeArray((1 << 22) - 40, (1, 4, 5), 2), b, c)
+    quick2.remember(near, {"STAGES": 2}, spec, "cuda:0")
+    assert _again(quick2, near, STAGES=2) is not None
+    closer = (FakeArray((1 << 22) - 38, (1, 4, 5), 2), b, c)
+    assert _again(quick2, closer, STAGES=2) is None
 
 
 @pytest.mark.parametrize("change", [
@@ -237,53 +284,43 @@ def test_quick_launch_equals_the_long_one(calls: list[Any]) -> None:
     lambda a: (a[0], a[1], FakeArray(4096, (2, 5)), a[3]),  # another number of dimensions
     lambda a: (a[0], a[1], FakeArray(4096, (10,), device=1), a[3]),  # another device
     lambda a: (a[0], 2, a[2], a[3]),  # an int for a float
+    lambda a: (True, a[1], a[2], a[3]),  # a bool for an int
     lambda a: (a[0], a[1], np.zeros(10, np.float32), a[3]),  # host memory
     lambda a: a[:3],
-])  # fmt: skip
-def test_other_types_go_the_long_way(calls: list[Any], change: Any) -> None:
-    quick, args = _quick(cases.specialise(cases.saxpy, 256))
-    assert quick.find(change(args), {}) is None
-
-
-@pytest.mark.parametrize("change", [
+    lambda a: (*a, 1),
     lambda a: (a[0], a[1], a[2], FakeArray(4096, (10,))),  # the output is the input
     lambda a: (a[0], a[1], a[2], FakeArray(4096 + 36, (10,))),  # and overlaps by one element
     lambda a: (a[0], a[1], a[2], FakeArray(8192, (10,), strides=(8,))),  # not contiguous
     lambda a: (a[0], a[1], a[2], FakeArray(8192, (10,), strides=(0,))),  # broadcast
     lambda a: (a[0], a[1], a[2], FakeArray(8192, (0,))),  # empty
     lambda a: (2**31, a[1], a[2], a[3]),  # too large for an i32
+    lambda a: (a[0], 1e300, a[2], a[3]),  # too large for an f32
 ])  # fmt: skip
-def test_doubtful_arguments_go_the_long_way(calls: list[Any], change: Any) -> None:
+def test_other_or_doubtful_arguments_go_the_long_way(calls: list[Any], change: Any) -> None:
     quick, args = _quick(cases.specialise(cases.saxpy, 256))
-    found = quick.find(change(args), {})
-    assert found is not None
-    assert quick.launch(found[1], (1, 1, 1), change(args)) is None
+    assert _again(quick, change(args)) is None
+    assert calls == []
+    assert _again(quick, args) is not None
+
+
+def test_changed_constants_and_empty_grids_go_the_long_way(calls: list[Any]) -> None:
+    quick, args = _quick(cases.specialise(cases.saxpy, 256))
+    assert quick.again((1, 1, 1), args, {}, lambda spec: False) is None
+    assert _again(quick, args, grid=(0, 1, 1)) is None
     assert calls == []
 
 
-def test_compile_time_values_are_part_of_the_key() -> None:
-    quick = Quick([("x", "array"), ("D", "const")])
-    x = FakeArray(4096, (10,))
-    keys = [quick.key((x,), {"D": v}) for v in (1, True, 1.0, 2, T.f32)] + [quick.key((x, 1), {})]
-    assert len(set(keys)) == 6
-    assert quick.key((), {"x": x}) is None
-    assert quick.find((x,), {"D": []}) is None
-
-
-def test_spans() -> None:
-    assert _span(100, (4, 5), (8, 1), 2) == (100, 100 + 2 * (3 * 8 + 5))
-    assert _span(100, (4, 5), (4, 1), 2) is None  # rows overlap
-    assert _span(100, (4, 5), (1, 4), 2) is None  # transposed
-    assert not _overlaps([(0, 10), None, (10, 20)], (2,))
-    assert _overlaps([(0, 11), None, (10, 20)], (2,))
-    assert not _overlaps([(0, 11), None, (10, 20)], ())
+def test_keyword_arrays_are_not_remembered(calls: list[Any]) -> None:
+    quick, args = Quick(PARAMS), (10, 1.0, FakeArray(4096, (10,)), FakeArray(8192, (10,)))
+    quick.remember(args[:3], {"y": args[3]}, cases.specialise(cases.saxpy, 256), "cuda:0")
+    assert quick.again((1, 1, 1), args[:3], {"y": args[3]}, lambda spec: True) is None
 
 
 def test_to_device_without_torch_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     import ml_dtypes
 
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(TkError, match="TK401.*bfloat16"):
+    with pytest.raises(TkError, match=r"TK401.*bfloat16"):
         cl.to_device(np.zeros(3, ml_dtypes.bfloat16))
 
 
@@ -348,7 +385,9 @@ def test_gpu_shared_memory_over_48_kb() -> None:
     c = torch.zeros(64, 64, device="cuda", dtype=torch.bfloat16)
     cl.run(spec, (1, 1, 1), [tensor.describe(t) for t in (a, b, c)], "cuda:0")
     cupy.cuda.runtime.deviceSynchronize()
-    torch.testing.assert_close(c.float(), (a.float() @ b.float()).bfloat16().float(), rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(
+        c.float(), (a.float() @ b.float()).bfloat16().float(), rtol=2e-2, atol=2e-2
+    )
 
 
 CRASH = """
@@ -375,7 +414,9 @@ except TkError as e:
 def test_gpu_failed_assert_names_the_line_and_the_context_is_lost() -> None:
     here = Path(__file__).parent
     code = CRASH.format(paths=[str(here), str(here.parent)])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False
+    )
     assert "assert failed [block (0,0,0) thread 0] test_cuda_launch.py:" in done.stdout, done.stderr
     assert "x[0] is not 1" in done.stdout
     assert "TK424" in done.stdout

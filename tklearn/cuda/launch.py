@@ -191,7 +191,8 @@ def current_stream(device: int, torch: Any) -> int:
 class Launcher:
     """One specialised kernel, loaded on one GPU.
 
-    Attributes: `cubin` with what ptxas said of it; `device`; `handle` the driver's function.
+    Attributes: `cubin` with what ptxas said of it; `device`; `handle` the driver's function;
+    `buffer` the arguments in `format`, which the driver copies at a launch, and its `lock`.
     """
 
     def __init__(self, spec: ir.Kernel, device: int, counting: bool = False) -> None:
@@ -205,14 +206,14 @@ class Launcher:
         self.written = tuple(i for i, p in enumerate(spec.params) if p.written)
         self.itemsizes = tuple(p.type.dtype.itemsize for p in spec.params)
         self._load()
-        self._format = argument_format(spec.params)
-        self._lock = threading.Lock()
-        size = self._format.size
-        self._buffer = ctypes.create_string_buffer(max(1, size))
+        self.format = argument_format(spec.params)
+        self.lock = threading.Lock()
+        size = self.format.size
+        self.buffer = ctypes.create_string_buffer(max(1, size))
         self._size = ctypes.c_size_t(size)
         # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END: the whole argument buffer in one piece.
         self._extra = (ctypes.c_void_p * 5)(
-            1, ctypes.addressof(self._buffer), 2, ctypes.addressof(self._size), 0
+            1, ctypes.addressof(self.buffer), 2, ctypes.addressof(self._size), 0
         )
         self._extra_ptr = ctypes.addressof(self._extra)
 
@@ -234,37 +235,31 @@ class Launcher:
         except RuntimeError as e:
             raise gpu_error(e, f"loading '{self.name}'") from e
         self._driver_launch = driver.launchKernel
-        self._get_device = cupy.cuda.runtime.getDevice
+        self.get_device = cupy.cuda.runtime.getDevice
 
-    def pack(self, values: list[Any]) -> bytes:
-        """Numbers and gl fields, flat and in order, as the bytes of the argument buffer."""
-        return self._format.pack(*values)
-
-    def enqueue(self, grid: tuple[int, int, int], values: list[Any], stream: int) -> None:
-        """Put one launch on a stream; nothing is allocated and nothing waits."""
+    def launch_packed(self, grid: tuple[int, int, int], stream: int) -> None:
+        """Launch with what lies in `buffer`; the caller holds `lock` and has the device current."""
+        rest = (*self.threads, self.shared, stream, 0, self._extra_ptr)
         try:
-            if self._get_device() == self.device:
-                self._enqueue(grid, values, stream)
-            else:
-                self._enqueue_there(grid, values, stream)
+            self._driver_launch(self.handle, *grid, *rest)
         except RuntimeError as e:
             if getattr(e, "status", None) != NO_CONTEXT:
                 raise gpu_error(e, f"the launch of '{self.name}'") from e
-            self._enqueue_there(grid, values, stream)  # a thread that has not used CUDA before
+            from cupy.cuda import runtime
 
-    def _enqueue(self, grid: tuple[int, int, int], values: list[Any], stream: int) -> None:
-        with self._lock:  # the driver copies the buffer before it returns
-            self._format.pack_into(self._buffer, 0, *values)
-            self._driver_launch(
-                self.handle, *grid, *self.threads, self.shared, stream, 0, self._extra_ptr
-            )
+            runtime.setDevice(self.device)  # a thread that has not used CUDA before
+            self._driver_launch(self.handle, *grid, *rest)
 
-    def _enqueue_there(self, grid: tuple[int, int, int], values: list[Any], stream: int) -> None:
-        """The same with this launcher's device made current for a moment."""
-        import cupy
+    def enqueue(self, grid: tuple[int, int, int], values: list[Any], stream: int) -> None:
+        """Put one launch on a stream; nothing is allocated and nothing waits."""
+        if self.get_device() != self.device:
+            import cupy
 
-        with cupy.cuda.Device(self.device):
-            self._enqueue(grid, values, stream)
+            with cupy.cuda.Device(self.device):
+                return self.enqueue(grid, values, stream)
+        with self.lock:
+            self.format.pack_into(self.buffer, 0, *values)
+            self.launch_packed(grid, stream)
 
     def report(self, grid: tuple[int, int, int], timer: Callable[[], float] | None) -> Report:
         """The report of a launch; it is timed only when its seconds are read."""
@@ -340,6 +335,19 @@ def run(
         return one.report(grid, None)
     one.enqueue(grid, values, current_stream(one.device, torch))
     return one.report(grid, one.timer(grid, values, objects, torch))
+
+
+def object_values(one: Launcher, objects: tuple[Any, ...]) -> list[Any]:
+    """The flat fields of run-time arguments: the caller's own arrays and numbers."""
+    values: list[Any] = []
+    for is_array, a in zip(one.arrays, objects, strict=True):
+        if not is_array:
+            values.append(a)
+        elif hasattr(a, "data_ptr"):
+            values += gl_fields(a.data_ptr(), tuple(a.shape), a.stride())
+        else:
+            values += gl_fields(a.data.ptr, a.shape, tuple(s // a.itemsize for s in a.strides))
+    return values
 
 
 def number(t: Any, v: Any) -> Any:

@@ -1,131 +1,188 @@
 """Launches like earlier ones, from the caller's own arrays, in a few microseconds.
 
-Knows what makes two launches alike (dtypes, dimensions, compile-time values) and what must be
-looked at every time (addresses, sizes, strides, overlaps). Whatever is not plainly fine goes the
-long way, which has the messages.
+For each kind of call that went the long way, a straight-line Python function is written and
+compiled (as dataclasses writes __init__): it looks at what may have changed (types, sizes, strides,
+overlaps), packs the argument buffer and launches. Whatever is not plainly fine goes the long way
+again, which has the messages.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Callable
 from typing import Any
 
-from tklearn.cuda.launch import Launcher, current_stream, gl_fields, launcher
+from tklearn.cuda.launch import Launcher, current_stream, launcher, object_values
 from tklearn.lang import ir
+from tklearn.lang.types import GL, ConstType, Type
 from tklearn.report import Report
+
+MOST = 16  # kinds of calls kept for one kernel
 
 
 class Quick:
-    """The launches of one kernel that were made before, by the types of their arguments.
+    """The kinds of calls of one kernel that were made before, the newest first.
 
-    `roles`: for each parameter in order its name and "array", "number" or "const". A call that is
-    not plainly like an earlier one gives None, and the caller takes the long way.
+    `params`: the kernel's annotated parameters in order.
     """
 
-    def __init__(self, roles: list[tuple[str, str]]) -> None:
-        self._roles = [r for _, r in roles]
-        self._consts = {n for n, r in roles if r == "const"}
-        self._made: dict[tuple[Any, ...], tuple[ir.Kernel, Launcher]] = {}
+    def __init__(self, params: dict[str, Type]) -> None:
+        self._params = params
+        self._plans: list[tuple[tuple[Any, ...], ir.Kernel, Callable[..., Report | None]]] = []
 
-    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """What decides specialisation and device: dtypes, dimensions, compile-time values."""
-        torch = sys.modules.get("torch")
-        tensor = torch.Tensor if torch is not None else None
-        parts: list[Any] = []
-        for role, a in zip(self._roles, args):
-            kind = type(a)
-            if role == "array":
-                if kind is tensor:
-                    parts += (a.dtype, a.dim(), a.get_device())
-                elif kind.__module__.startswith("cupy"):
-                    parts += (a.dtype, a.ndim, a.data.device_id)
-                else:
-                    return None
-            elif role == "const":
-                parts += (kind, a)
-            elif kind is int or kind is float or kind is bool:
-                parts.append(kind)
-            else:
-                return None
-        if kwargs:
-            if not self._consts.issuperset(kwargs):
-                return None
-            parts += ((n, type(v), v) for n, v in kwargs.items())
-        return (len(args), *parts)
+    def again(
+        self,
+        grid: tuple[int, int, int],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        is_current: Callable[[ir.Kernel], bool],
+    ) -> Report | None:
+        """Launch, if a call like this was made before and nothing needs a closer look.
+
+        is_current: whether the module constants that a specialisation read are still the same.
+        """
+        for _, spec, plan in self._plans:
+            report = plan(grid, args, kwargs, spec, is_current)
+            if report is not None:
+                return report
+        return None
 
     def remember(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], spec: ir.Kernel, where: str
     ) -> None:
-        """Next time, arguments like these may go the quick way."""
-        key = self.key(args, kwargs)
-        if key is not None:
-            self._made[key] = spec, launcher(spec, int(where.partition(":")[2] or 0))
+        """Next time, a call like this one may go the quick way. `where`: its device, "cuda:0"."""
+        kind = (spec, where, tuple(kwargs), *map(type, args))
+        arrays = [t for t in self._params.values() if isinstance(t, GL)]
+        given = dict(zip(self._params, args, strict=False))
+        if any(k == kind for k, _, _ in self._plans) or len(given) + len(kwargs) < len(arrays):
+            return
+        one = launcher(spec, int(where.partition(":")[2] or 0))
+        plan = _plan(self._params, given, kwargs, spec, one)
+        if plan is not None:
+            self._plans.insert(0, (kind, spec, plan))
+            del self._plans[MOST:]
 
-    def find(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[ir.Kernel, Launcher] | None:
-        """The specialisation and launcher of an earlier call like this one."""
-        try:
-            key = self.key(args, kwargs)
-            return self._made.get(key) if key is not None else None
-        except TypeError:  # a compile-time value that cannot be a key: the long way says so
+
+def _plan(
+    params: dict[str, Type],
+    given: dict[str, Any],
+    kwargs: dict[str, Any],
+    spec: ir.Kernel,
+    one: Launcher,
+) -> Callable[..., Report | None] | None:
+    """The function for calls of one kind; None if a run-time argument came by keyword."""
+    known: dict[str, Any] = {
+        "launch": one.launch_packed, "pack_into": one.format.pack_into, "buffer": one.buffer,
+        "lock": one.lock, "get_device": one.get_device, "device": one.device, "one": one,
+        "report": _report, "error": struct.error, "stream_of": current_stream,
+        "torch": sys.modules.get("torch"),
+    }  # fmt: skip
+    checks, fields, spans = [f"len(args) == {len(given)} and len(kwargs) == {len(kwargs)}"], [], {}
+    names = [f"a{i}" for i in range(len(given))]
+    body: list[str] = []
+    objects: list[str] = []
+    torch = False
+    for n, v in kwargs.items():
+        if not isinstance(params[n], ConstType):
             return None
+        known[f"k_{n}"] = v
+        checks.append(f"type(kwargs.get({n!r})) is type(k_{n}) and kwargs[{n!r}] == k_{n}")
+    runtime = 0
+    for i, (a, t) in enumerate(zip(given.values(), params.values(), strict=False)):
+        known[f"t{i}"] = type(a)
+        checks.append(f"type(a{i}) is t{i}")
+        if isinstance(t, ConstType):
+            known[f"k{i}"] = a
+            checks.append(f"a{i} == k{i}")
+            continue
+        if isinstance(t, GL):
+            is_torch = hasattr(a, "data_ptr")
+            torch |= is_torch
+            known[f"d{i}"] = a.dtype
+            checks.append(f"a{i}.dtype == d{i} and " + (f"a{i}.dim()" if is_torch else f"a{i}.ndim")
+                          + f" == {len(a.shape)}")  # fmt: skip
+            body += _array_lines(i, len(a.shape), t.dtype.itemsize, is_torch)
+            fields += _array_fields(i, len(a.shape))
+            spans[runtime] = i
+        else:
+            fields.append(f"a{i}")
+        objects.append(f"a{i}")
+        runtime += 1
+    if runtime != len(spec.params) or not objects:
+        return None
+    apart = [
+        f"(p{spans[w]} >= e{i} or p{i} >= e{spans[w]})"
+        for w in one.written for r, i in spans.items() if r != w
+    ]  # fmt: skip
+    stream = "torch._C._cuda_getCurrentRawStream(device)" if torch else "stream_of(device, None)"
+    unpack = f"{', '.join(names)}, = args" if names else "pass"
+    lines = [
+        "def plan(grid, args, kwargs, spec, is_current):",
+        f"    if not ({checks[0]}): return None",
+        f"    {unpack}",
+        f"    if not ({' and '.join(checks[1:]) or True}): return None",
+        *(f"    {b}" for b in body),
+        f"    if not ({' and '.join([*apart, '0 not in grid'])}): return None",
+        "    if get_device() != device: return None",
+        "    if not is_current(spec): return None",
+        "    try:",
+        "        with lock:",
+        f"            pack_into(buffer, 0, {', '.join(fields)})",
+        f"            launch(grid, {stream})",
+        "    except (error, OverflowError): return None",
+        f"    return report(one, grid, ({', '.join(objects)},), {'torch' if torch else None})",
+    ]
+    exec("\n".join(lines), known)  # the text is made above, of indices and fixed words
+    return known["plan"]  # type: ignore[no-any-return]
 
-    def launch(
-        self, one: Launcher, grid: tuple[int, int, int], args: tuple[Any, ...]
-    ) -> Report | None:
-        """Launch with the caller's own arrays; None if they need a closer look."""
-        torch = None
-        values: list[Any] = []
-        objects: list[Any] = []
-        spans: list[tuple[int, int] | None] = []
-        for role, a in zip(self._roles, args):
-            if role == "array":
-                if hasattr(a, "data_ptr"):
-                    torch = sys.modules["torch"]
-                    ptr, shape, strides = a.data_ptr(), a.shape, a.stride()
-                    if a.requires_grad and torch.is_grad_enabled():
-                        return None
-                else:
-                    item = a.itemsize
-                    ptr, shape, strides = a.data.ptr, a.shape, tuple(s // item for s in a.strides)
-                span = _span(ptr, shape, strides, one.itemsizes[len(spans)])
-                if span is None:
-                    return None
-                values += gl_fields(ptr, shape, strides)
-                spans.append(span)
-            elif role == "number":
-                values.append(a)
-                spans.append(None)
-            else:
-                continue
-            objects.append(a)
-        if len(spans) != len(one.arrays) or 0 in grid or _overlaps(spans, one.written):
-            return None
-        try:
-            one.enqueue(grid, values, current_stream(one.device, torch))
-        except (struct.error, OverflowError):
-            return None
-        return one.report(grid, one.timer(grid, values, objects, torch))
+
+def _array_lines(i: int, ndim: int, itemsize: int, torch: bool) -> list[str]:
+    """Reads array i: first byte p, end e. Gives up unless its rows plainly lie apart."""
+    s = [f"s{i}_{k}" for k in range(ndim)]
+    q = [f"q{i}_{k}" for k in range(ndim)]
+    if torch:
+        lines = [
+            f"if a{i}.get_device() != device: return None",
+            f"if a{i}.requires_grad and torch.is_grad_enabled(): return None",
+            f"p{i} = a{i}.data_ptr()",
+            f"{', '.join(s)}, = a{i}.shape",
+            f"{', '.join(q)}, = a{i}.stride()",
+        ]
+        unit = 1
+    else:
+        lines = [
+            f"if a{i}.data.device_id != device: return None",
+            f"p{i} = a{i}.data.ptr",
+            f"{', '.join(s)}, = a{i}.shape",
+            f"{', '.join(q)}, = a{i}.strides",
+        ]
+        unit = itemsize
+    # Rows lie apart if each stride is at least the extent of what is inside it.
+    apart = [f"{q[-1]} == {unit}", f"{s[-1]} > 0"]
+    extent = s[-1] if unit == 1 else f"{s[-1]} * {unit}"
+    for k in range(ndim - 2, -1, -1):
+        apart += [f"{q[k]} >= {extent}", f"{s[k]} > 0"]
+        extent = f"({s[k]} - 1) * {q[k]} + {extent}"
+    lines.append(f"if not ({' and '.join(apart)}): return None")
+    scale = f"({extent}) * {itemsize}" if unit == 1 else extent
+    lines.append(f"e{i} = p{i} + {scale}")
+    if not torch:
+        lines += [f"{x} //= {itemsize}" for x in q[:-1]]
+    return lines
 
 
-def _span(
-    ptr: int, shape: tuple[int, ...], strides: tuple[int, ...], item: int
-) -> tuple[int, int] | None:
-    """An array's first byte and one past its last; None unless its rows plainly do not overlap."""
-    extent = 1
-    for n, s in zip(reversed(shape), reversed(strides)):
-        if n == 0 or s < extent or n >= 1 << 31:
-            return None
-        extent += (n - 1) * s
-    return (ptr, ptr + extent * item) if strides[-1] == 1 else None
+def _array_fields(i: int, ndim: int) -> list[str]:
+    """The header's gl: pointer, dim[4], stride[3]."""
+    dims = ["1"] * (4 - ndim) + [f"s{i}_{k}" for k in range(ndim)]
+    strides = ["0"] * (4 - ndim) + [f"q{i}_{k}" for k in range(ndim - 1)]
+    return [f"p{i}", *dims, *strides]
 
 
-def _overlaps(spans: list[tuple[int, int] | None], written: tuple[int, ...]) -> bool:
-    for w in written:
-        a = spans[w]
-        for i, b in enumerate(spans):
-            if b is not None and i != w and a is not None and a[0] < b[1] and b[0] < a[1]:
-                return True
-    return False
+def _report(
+    one: Launcher, grid: tuple[int, int, int], objects: tuple[Any, ...], torch: Any
+) -> Report:
+    def timer() -> float:
+        return one.timer(grid, object_values(one, objects), list(objects), torch)()
+
+    return one.report(grid, timer)
