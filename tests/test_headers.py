@@ -96,6 +96,7 @@ class Case:
     threads: int = 32
     smem: int = 0
     minimum: int = 75
+    grid: tuple[int, ...] = (1,)
 
     def kernel(self) -> str:
         outs = self.want(*self.inputs)
@@ -582,8 +583,8 @@ def lane_cases() -> list[Case]:
     for (int i = 0; i < 2; i++) out1[{{l >> 2, 2 * (l & 3) + i}}] = one[i];
     out2[l] = in1[{{0, l & 15}}] * 2.f + 1.f;
     for (int i = 0; i < 8; i++) a[i] = a[i] + 1.f;
-    out1[{{8, l & 7}}] = a[0];""", (ints(16, 16, dtype=dt), ints(16, 16, dtype=dt)),
-            lambda a, b: [(a.astype(F32) @ b.astype(F32))[:, :8].copy(), np.concatenate([a[:8, 8:].astype(F32), np.zeros((1, 8), F32)]),
+    if (l < 8) out1[{{8, l}}] = a[0];""", (ints(16, 16, dtype=dt), ints(16, 16, dtype=dt)),
+            lambda a, b: [(a.astype(F32) @ b.astype(F32))[:, :8].copy(), np.concatenate([a[:8, 8:].astype(F32), a.astype(F32)[:2, ::2][:, :4].reshape(1, 8) + 1]),
                           (2 * b.astype(F32)[0, np.arange(32) & 15] + 1).astype(b.dtype)], smem=4096, minimum=low))  # fmt: skip
     cases.append(Case("raw_tf32", """
     int l = laneid(), g = l >> 2, t = l & 3;
@@ -606,6 +607,45 @@ def vec_want(v: np.ndarray) -> np.ndarray:
 
 CASES = [*memory_cases(), *arithmetic_cases(), *mma_cases(), *lane_cases()]
 assert len({c.name for c in CASES}) == len(CASES)
+
+
+def golden_cases(scale: int = 2) -> dict[str, list[Case]]:
+    """The hand-written kernels of tests/cuda with values: file stem to cases (bodies are in the file)."""
+
+    def product(m: int, n: int, k: int) -> Case:
+        blocks = -(-m // 128) * -(-n // 128)
+        return Case("gemm", "", (ints(m, k, dtype=BF16), ints(k, n, dtype=BF16)),
+                    lambda a, b: [(a.astype(F32) @ b.astype(F32)).astype(BF16)], threads=128, smem=98304, grid=(blocks,))  # fmt: skip
+
+    def softmax(x: np.ndarray) -> np.ndarray:
+        e = np.exp(x.astype(F32) - x.astype(F32).max(1, keepdims=True))
+        return (e / e.sum(1, keepdims=True)).astype(x.dtype)
+
+    def layernorm(x, r, w, b):
+        v = x.astype(F32) + r.astype(F32)
+        z = v - v.mean(1, keepdims=True)
+        y = z / np.sqrt((z * z).mean(1, keepdims=True) + 1e-5) * w.astype(F32) + b.astype(F32)
+        return [v.astype(BF16), y.astype(BF16)]
+
+    def rotary(x, c, s):
+        a, b, c, s = x[..., :64].astype(F32), x[..., 64:].astype(F32), c.astype(F32), s.astype(F32)
+        return [np.concatenate([a * c - b * s, b * c + a * s], -1).astype(BF16)]
+
+    rows, eps = 4 * scale, 2.0**-8
+    sm = {"want": lambda x: [softmax(x)], "threads": 128, "grid": (scale,)}
+    ln = {"want": layernorm, "threads": 128, "grid": (scale,), "tol": eps}
+    ln_in = (rand(rows, 1024, dtype=BF16), rand(rows, 1024, dtype=BF16), rand(1024, dtype=BF16), rand(1024, dtype=BF16))
+    rot_in = (rand(1, 1, 16 * scale, 128, dtype=BF16), rand(16 * scale, 64, dtype=BF16), rand(16 * scale, 64, dtype=BF16))
+    return {
+        "gemm_golden": [product(128 * scale, 128, 256), product(100, 90 * scale, 77), product(1, 7, 65), product(130, 129, 64)][: 4 if scale > 1 else 3],
+        "softmax_golden": [Case("softmax", "", (rand(rows, 1024, dtype=BF16),), tol=eps, **sm),
+                           Case("softmax_wide", "", (rand(rows, 1024, dtype=BF16),), tol=eps, **sm),
+                           Case("softmax_f32", "", (rand(rows, 1024),), tol=1e-6, **sm),
+                           Case("softmax_tile", "", (rand(64 * scale, 128, dtype=BF16),), tol=eps, **sm)],
+        "layernorm_golden": [Case("layernorm", "", ln_in, **ln), Case("layernorm_wide", "", ln_in, **ln)],
+        "rotary_golden": [Case("rotary", "", rot_in, rotary, threads=128, grid=(scale,), tol=eps),
+                          Case("rotary_rv", "", rot_in, rotary, threads=128, grid=(4 * scale,), tol=eps)],
+    }  # fmt: skip
 
 
 def module_source(cases: Sequence[Case], prelude: str = "") -> str:
@@ -698,7 +738,7 @@ def run_case(module: object, case: Case, aligned: bool = True) -> str | None:
         from cupy_backends.cuda.api import driver
 
         driver.funcSetAttribute(function.ptr, 8, case.smem)
-    function((1,), (case.threads,), tuple(describe(a) for a in (*raw, *outs)), shared_mem=case.smem)
+    function(case.grid, (case.threads,), tuple(describe(a) for a in (*raw, *outs)), shared_mem=case.smem)
     cupy.cuda.runtime.deviceSynchronize()
     for i, (o, w) in enumerate(zip(outs, want, strict=True)):
         got = o.get().view(w.dtype)
@@ -733,4 +773,10 @@ def test_values_on_the_gpu() -> None:
         module = cupy.cuda.function.Module()
         module.load(cubin)
         failures += [f"{c.name}: {m}" for c in group if (m := run_case(module, c))]
+    for stem, goldens in golden_cases().items() if number >= 80 else ():
+        cubin, _ = nvrtc_compile((ROOT / "tests" / "cuda" / f"{stem}.cu").read_text(), arch)
+        module = cupy.cuda.function.Module()
+        module.load(cubin)
+        failures += [f"{c.name} {c.inputs[0].shape}: {m}" for c in goldens if (m := run_case(module, c))]
+        cases = [*cases, *goldens]
     assert not failures, f"{len(failures)} of {len(cases)} cases:\n" + "\n".join(failures)
