@@ -3,8 +3,9 @@
 The public names, nothing else. `import tklearn as tk` loads neither CuPy nor torch.
 """
 
-from tklearn.compare import compare
+from tklearn.comparison import compare
 from tklearn.doctor import doctor
+from tklearn.kernel import Kernel, device, intrinsic, kernel, torch_op
 from tklearn.lang.errors import Deadlock, KernelFault, LaunchError, Race, SourceError, TkError
 from tklearn.lang.names import (
     DeviceName,
@@ -49,7 +50,6 @@ from tklearn.lang.types import (
     u32,
 )
 from tklearn.lang.types import bool_ as bool_
-from tklearn.kernel import Kernel, device, intrinsic, kernel, torch_op
 
 __version__ = "0.1.0"
 

@@ -21,7 +21,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tklearn import compare, recordings
+from tklearn import comparison, recordings
 from tklearn.report import METRICS
 
 PROFILER_FLAGS = ("--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base")
@@ -36,16 +36,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=recordings.FOLDER)
     parser.add_argument("--counters-only", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    if not compare.gpu_here():
+    if not comparison.gpu_here():
         print("tklearn record needs a GPU and CuPy; tklearn doctor says what this machine has")
         return 2
     command = f"tklearn record {args.notebook.as_posix()}"
-    recorder = compare.Recorder(command, counting=args.counters_only)
-    compare.RECORDER = recorder
+    recorder = comparison.Recorder(command, counting=args.counters_only)
+    comparison.RECORDER = recorder
     try:
         run_cells(args.notebook)
     finally:
-        compare.RECORDER = None
+        comparison.RECORDER = None
     if args.counters_only:
         return 0
     found = recorder.found
@@ -77,7 +77,7 @@ def run_cells(notebook: Path) -> None:
         exec(compile_cell(text, name), space)
 
 
-def compile_cell(text: str, name: str):  # noqa: ANN201
+def compile_cell(text: str, name: str):
     """A cell as a code object whose functions know their file."""
     return compile(text, name, "exec")
 

@@ -108,7 +108,7 @@ class Report:
     def listing(self) -> str:
         """The kernel's source with its counters beside each line."""
         cols = [c for c in self.columns() if not c.endswith("_ideal")]
-        rows = self._rows(cols)
+        rows = self.rows(cols)
         heads = [_head(c) for c in cols]
         widths = [max(len(h), *(len(r[2][i]) for r in rows), 1) for i, h in enumerate(heads)]
         numbers = "  ".join(h.rjust(w) for h, w in zip(heads, widths, strict=True))
@@ -118,7 +118,8 @@ class Report:
             out.append(f"{left}  {line:4d}  {text}" if cols else f"{line:4d}  {text}")
         return "\n".join(out)
 
-    def _rows(self, cols: list[str]) -> list[tuple[int, str, list[str]]]:
+    def rows(self, cols: list[str]) -> list[tuple[int, str, list[str]]]:
+        """(line number, source text, one cell per counter) for each line of the kernel."""
         if not self.file:
             return []
         last = max([self.first_line, *self.lines], default=self.first_line)
@@ -159,7 +160,7 @@ class Report:
         cols = [c for c in self.columns() if not c.endswith("_ideal")]
         head = "".join(f"<th style='text-align:right'>{html.escape(_head(c))}</th>" for c in cols)
         body = []
-        for n, text, cells in self._rows(cols):
+        for n, text, cells in self.rows(cols):
             tds = "".join(f"<td style='text-align:right'>{c}</td>" for c in cells)
             code = f"<code style='white-space:pre'>{html.escape(text)}</code>"
             number = f"<td style='text-align:right;opacity:.6'>{n}</td>"

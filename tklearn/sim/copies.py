@@ -59,13 +59,14 @@ def _part(mem: SharedMem, threads: int, chunk: int, warp: int) -> Place:
     return p
 
 
-def _deltas(w: Any, kind: str, mem: SharedMem, g: Any, win: Any, threads: int, chunk: int) -> list[tuple[Any, int]]:
-    """What this warp's part adds, and how often."""
+def _deltas(w: Any, kind: str, mem: SharedMem, g: Any, win: Any, threads: int) -> list[tuple[Any, int]]:
+    """What this warp's part adds, and how often. A store past the edge goes by elements."""
     kinds = win.keys()
     times = w.batch.n // max(sum(k[2] for k in kinds), 1)
     rank = w.id if threads > 32 else 0
     pitch = g.bstr4[2]
-    return [(counters.copy_delta(kind, mem.geo.tile, threads, rank, pitch, chunk, limit, start), n * times)
+    return [(counters.copy_delta(kind, mem.geo.tile, threads, rank, pitch,
+                                 _chunk(mem, g, kind != "store" or limit is None), limit, start), n * times)
             for limit, start, n in kinds]
 
 
@@ -95,7 +96,7 @@ def group_load(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, 
     chunk = _chunk(mem, g, True)
     if w.counting:
         kind = "async" if later and chunk >= 4 else "load"
-        for delta, n in _deltas(w, kind, mem, g, win, threads, chunk):
+        for delta, n in _deltas(w, kind, mem, g, win, threads):
             w.add(s.line, delta, n)
     part = _part(mem, threads, chunk, w.id if threads > 32 else 0) if mem.log is not None else None
     if later:
@@ -121,5 +122,5 @@ def group_store(w: Any, s: Any, g: Any, mem: SharedMem, at: tuple, threads: int)
         d = mem.values()
         win.store(d.reshape(len(d), win.rows, win.cols), w.batch.n)
     if w.counting:
-        for delta, n in _deltas(w, "store", mem, g, win, threads, chunk):
+        for delta, n in _deltas(w, "store", mem, g, win, threads):
             w.add(s.line, delta, n)

@@ -249,7 +249,8 @@ def _maybe_record(
 class Recorder:
     """What `tklearn record` collects while it runs a notebook on a GPU.
 
-    `counting`: each comparison only launches its kernel once, in the counting build, under a profiler.
+    `counting`: each comparison only launches its kernel once, in the counting build, under a
+    profiler.
     """
 
     def __init__(self, command: str, counting: bool = False) -> None:
@@ -266,12 +267,19 @@ class Recorder:
 
         self.found.append(
             recordings.Recording(
-                kernel=spec.name, digest=ir.digest(spec),
-                arguments=recordings.describe_arguments(numbers), grid=grid, device=device_name(), driver=driver_version(),
-                date=datetime.date.today().isoformat(), command=self.command, seconds=seconds,
-                error=error, source=inspect.getsource(kernel.fn),
+                kernel=spec.name,
+                digest=ir.digest(spec),
+                arguments=recordings.describe_arguments(numbers),
+                grid=grid,
+                device=device_name(),
+                driver=driver_version(),
+                date=datetime.date.today().isoformat(),
+                command=self.command,
+                seconds=seconds,
+                error=error,
+                source=inspect.getsource(kernel.fn),
             )
-        )  # fmt: skip
+        )
 
 
 RECORDER: Recorder | None = None

@@ -1,0 +1,165 @@
+"""compare and recordings: another kernel's number is never shown as the learner's."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tklearn as tk
+from tklearn import blockIdx, laneid, recordings, warp, warpid
+from tklearn.lang import ir
+
+
+@tk.kernel(warps=2)
+def halve(x: tk.gl_fl, y: tk.gl_fl):
+    t = tk.rt_fl(16, 32)
+    warp.load(t, x, (blockIdx.x * 2 + warpid(), 0))
+    t *= 0.5
+    warp.store(y, t, (blockIdx.x * 2 + warpid(), 0))
+
+
+def args(rows: int = 64) -> list[np.ndarray]:
+    x = np.random.default_rng(0).standard_normal((rows, 32), dtype=np.float32)
+    return [x, np.empty_like(x)]
+
+
+def recording(**changes: object) -> recordings.Recording:
+    a = args()
+    r = recordings.Recording(
+        kernel="halve",
+        digest=ir.digest(halve.ir(*a)),
+        arguments=recordings.describe_arguments(a),
+        grid=(2, 1, 1),
+        device="NVIDIA H200",
+        driver="580",
+        date="2026-11-30",
+        command="a test",
+        seconds=2e-6,
+        error=0.0,
+        counters={"global_ld_sectors": 256, "global_st_sectors": 999},
+        source="def halve",
+    )
+    return replace(r, **changes)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[recordings.Recording]:
+    kept: list[recordings.Recording] = []
+    monkeypatch.setattr(recordings, "load", lambda: tuple(kept))
+    monkeypatch.setattr("tklearn.comparison.gpu_here", lambda: False)
+    return kept
+
+
+def test_simulated_and_recorded_stand_side_by_side(recorded: list) -> None:
+    recorded.append(recording())
+    a = args()
+    table = tk.compare(halve, 2, a)
+    rows = {r.quantity: r for r in table.rows}
+    assert rows["global ld sectors"].simulated == rows["global ld sectors"].measured == "256"
+    assert rows["global ld sectors"].difference == "0"
+    assert rows["global st sectors"].difference == "+743"
+    assert rows["time"].measured == "2.00 us"
+    assert rows["values"].measured == "same bits"
+    assert "recorded on NVIDIA H200, 2026-11-30" in str(table)
+    assert "<table>" in table._repr_html_()
+    np.testing.assert_array_equal(a[1], args()[1] * 0 + a[1])  # the caller's arrays are not touched
+
+
+def test_arguments_are_not_changed(recorded: list) -> None:
+    x, _ = args()
+    y = np.full_like(x, 5)
+    tk.compare(halve, 2, (x, y))
+    assert (y == 5).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"digest": "0" * 16}, "no recording of this kernel; nearest: halve on NVIDIA H200"),
+        ({"arguments": ["float32[32, 32]", "float32[64, 32]"]}, "instead of float32[32, 32]"),
+        ({"grid": (4, 1, 1)}, "grid (2, 1, 1) instead of (4, 1, 1)"),
+        ({"kernel": "other", "digest": "0" * 16}, "no recording of this kernel"),
+    ],
+)
+def test_no_other_launch_is_shown(recorded: list, changes: dict, words: str) -> None:
+    recorded.append(recording(**changes))
+    table = tk.compare(halve, 2, args())
+    assert all(r.measured is None for r in table.rows)
+    assert words in str(table)
+
+
+def test_a_faulty_kernel_is_not_launched(recorded: list) -> None:
+    @tk.kernel(warps=2)
+    def racy(y: tk.gl_fl):
+        s = tk.shared_array(tk.f32, 64)
+        s[warpid() * 32 + laneid()] = 1.0
+        s[63 - warpid() * 32 - laneid()] = 2.0
+        y[warpid() * 32 + laneid()] = s[63 - warpid() * 32 - laneid()]
+
+    with pytest.raises(tk.Race):
+        tk.compare(racy, 1, (np.zeros(64, np.float32),))
+
+
+def test_unknown_options_are_refused(recorded: list) -> None:
+    with pytest.raises(tk.LaunchError, match="has no parameter 'speed'"):
+        tk.compare(halve, 2, args(), speed=3)
+
+
+def test_the_digest_is_of_what_a_kernel_does() -> None:
+    @tk.kernel(warps=2)
+    def halve(x: tk.gl_fl, y: tk.gl_fl):
+        """Other text, the same program."""
+        t = tk.rt_fl(16, 32)  # a tile
+
+        warp.load(t, x, (blockIdx.x * 2 + warpid(), 0))
+        t *= 1 / 2
+        warp.store(y, t, (blockIdx.x * 2 + warpid(), 0))
+
+    here = globals()["halve"]
+    assert ir.digest(halve.ir(*args())) == ir.digest(here.ir(*args()))
+
+    @tk.kernel(warps=2)
+    def halve(x: tk.gl_fl, y: tk.gl_fl):
+        t = tk.rt_fl(16, 32)
+        warp.load(t, x, (blockIdx.x * 2 + warpid(), 0))
+        t *= 0.25
+        warp.store(y, t, (blockIdx.x * 2 + warpid(), 0))
+
+    assert ir.digest(halve.ir(*args())) != ir.digest(here.ir(*args()))
+
+
+def test_files_keep_the_newest_of_each_launch(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    recordings.save([recording(), recording(grid=(3, 1, 1))], path)
+    recordings.save([recording(seconds=1e-6)], path)
+    found = recordings.load(tmp_path)
+    assert sorted((r.grid, r.seconds) for r in found) == [((2, 1, 1), 1e-6), ((3, 1, 1), 2e-6)]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text(json.dumps({"recordings": [{"kernel": "x"}]}))
+    with pytest.raises(ValueError, match=r"bad\.json is not a file of recordings"):
+        recordings.load(tmp_path)
+
+
+def test_recordings_of_the_project_can_be_read() -> None:
+    for r in recordings.load():
+        assert r.seconds > 0
+        assert r.device
+        assert r.command.startswith("tklearn record ")
+
+
+def test_profiles_are_read_in_order_of_launch() -> None:
+    from tklearn.record import read_profile
+
+    text = (
+        "==PROF== noise\n"
+        '"ID","Kernel Name","a.sum","b.sum"\n'
+        '"","","sector","inst"\n'
+        '"0","halve","1,024","7"\n'
+        '"1","halve","5",""\n'
+    )
+    assert read_profile(text, {"a.sum": "a", "b.sum": "b"}) == [{"a": 1024, "b": 7}, {"a": 5}]

@@ -1,0 +1,79 @@
+"""A kernel's source with its counters as bars: where the traffic is.
+
+Draws from a Report. Each counter has a column of its own with its own scale, the number beside the
+bar; the part above the ideal is drawn darker and hatched, so that it can be told without colour.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tklearn.report import Report
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's blue and vermilion: told apart by colour-blind readers and in print.
+FITS, EXCESS = "#56B4E9", "#D55E00"
+
+
+def lines(report: Report, counters: list[str] | None = None, title: str = "") -> Figure:
+    """The listing of `report` with one column of bars for each counter that moved.
+
+    Args: counters, keys of report.METRICS (default: wavefronts and sectors that moved); title, a
+    line
+        above. Returns a matplotlib Figure; `describe(report)` is its alternative text.
+    """
+    from matplotlib.figure import Figure
+
+    keys = counters or [k for k in report.columns() if k.endswith(("_wavefronts", "_sectors"))]
+    rows = report.rows(keys)
+    width = max((len(t) for _, t, _ in rows), default=10)
+    text_inches, bar_inches = 0.075 * width + 0.5, 1.5
+    fig = Figure(figsize=(text_inches + bar_inches * len(keys), 0.19 * (len(rows) + 2) + 0.2))
+    total = fig.get_figwidth()
+    code = fig.add_axes((0, 0, text_inches / total, 1))
+    _frame(code, len(rows))
+    for y, (n, text, _) in enumerate(rows):
+        code.text(0.02, y, f"{n:3d}", family="monospace", size=7.5, va="center", color="0.45")
+        code.text(0.02 + 0.35 / text_inches, y, text, family="monospace", size=7.5, va="center")
+    code.text(0.02, -1.2, title, size=8.5, va="center", weight="bold")
+    for i, key in enumerate(keys):
+        left = (text_inches + i * bar_inches) / total
+        ax = fig.add_axes((left, 0, bar_inches / total * 0.96, 1))
+        _frame(ax, len(rows))
+        ax.text(0, -1.2, key.replace("_", " "), size=7.5, va="center")
+        _bars(ax, report, key, [n for n, _, _ in rows])
+    return fig
+
+
+def _frame(ax: Any, rows: int) -> None:
+    ax.set_xlim(0, 1)
+    ax.set_ylim(rows - 0.5, -2)
+    ax.axis("off")
+
+
+def _bars(ax: Any, report: Report, key: str, numbers: list[int]) -> None:
+    counts = [report.lines.get(n, {}) for n in numbers]
+    most = max((c.get(key, 0) for c in counts), default=0) or 1
+    ideal_key = key.replace("_wavefronts", "_ideal").replace("_sectors", "_ideal")
+    for y, c in enumerate(counts):
+        got, best = c.get(key, 0), c.get(ideal_key, 0)
+        if not got:
+            continue
+        fits = min(best or got, got) / most * 0.55
+        ax.barh(y, fits, height=0.7, color=FITS)
+        if got > best > 0:
+            ax.barh(y, got / most * 0.55 - fits, left=fits, height=0.7, color=EXCESS, hatch="////")
+        ax.text(got / most * 0.55 + 0.03, y, f"{got:,}", size=7, va="center")
+
+
+def describe(report: Report) -> str:
+    """What the figure shows, in words."""
+    total = report.total
+    parts = [f"Source of {report.kernel} with a bar for each counter and line."]
+    for key in report.columns():
+        ideal = key.replace("_wavefronts", "_ideal").replace("_sectors", "_ideal")
+        if ideal != key and total.get(ideal):
+            parts.append(f"{key.replace('_', ' ')}: {total[key]:,}, ideal {total[ideal]:,}.")
+    return " ".join(parts)
