@@ -188,7 +188,8 @@ class Log:
                 return
             at = relation(r.place, place)[0]
         if at >= 0:
-            raise self.race(w, s, at, place, now, r.warp, r.site, _lane(r.place, at), then)
+            mine = _lane(place, at) if r.warp == w.id else -1
+            raise self.race(w, s, at, place, now, r.warp, r.site, _lane(r.place, at, mine), then)
 
     # -------------------------------------------------------------- accesses that differ by block
     def scatter(self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, atomic: bool = False) -> None:
@@ -248,7 +249,8 @@ class Log:
         elif p.warp == w.id:
             hint = "wait_group(n) leaves the newest n groups running: wait for the group that brings this data"
         else:
-            hint = "wait_group waits for this warp's own copies: then block.sync() tells the other warps"
+            hint = (f"if this data is what is wanted: wait_group waits for a warp's own copies, then block.sync() tells the "
+                    f"other warps; if it is older data: line {line} refills it too early, put block.sync() before that")
         return w.fault("TK508", f"warp {w.id} {now} {what} while the copy{whose} of line {line} may still "
                        "be writing it", s, (0, None), hint)
 
@@ -262,7 +264,7 @@ class Log:
             msg = f"warp {w.id} {now} {what}, which warp {other} {past} on line {site.line}; nothing orders the two ({lines})"
             hint = f"put block.sync() between line {site.line} and line {s.line}"
             if site.line >= s.line:
-                hint = (f"put block.sync() after line {site.line} and before line {s.line} runs again"
+                hint = (f"put block.sync() between line {site.line} and the next run of line {s.line}"
                         if site.line > s.line else "let each thread use elements of its own, or use an atomic")
             if "async" in getattr(getattr(site.node, "op", None), "name", ""):
                 hint = "wait_group is for the warp's own copies only: put block.sync() after it"
@@ -271,8 +273,8 @@ class Log:
         who = "several lanes" if mine >= MANY else f"lane {mine}"
         whom = "several lanes" if lane >= MANY else f"lane {lane}"
         msg = f"{who} of warp {w.id} {now} {what}, which {whom} {past} on line {site.line}; nothing orders the two ({lines})"
-        hint = (f"put warp.sync() (or block.sync()) between line {site.line} and line {s.line}"
-                if site.line != s.line else "let each lane use an element of its own, or use an atomic")
+        hint = (f"put block.sync() between line {site.line} and line {s.line}; warp.sync() is enough if only lanes of one "
+                "warp share these elements" if site.line != s.line else "let each lane use an element of its own, or use an atomic")
         return w.fault("TK501", msg, s, (block, None), hint, kind=Race)
 
     def same_instruction(self, w: Any, s: Any, e: int, lanes: Any, block: int) -> Race:
@@ -284,9 +286,13 @@ class Log:
                        kind=Race)
 
 
-def _lane(place: Place, e: int) -> int:
-    k = np.flatnonzero(place.idx == e)
-    return int(place.lanes[k[0]]) if len(k) else COLLECTIVE
+def _lane(place: Place, e: int, other: int = -1) -> int:
+    """A lane of `place` that touches element e, if possible not lane `other`."""
+    lanes = place.lanes[place.idx == e]
+    if not len(lanes):
+        return COLLECTIVE
+    different = lanes[lanes != other]
+    return int(different[0] if len(different) else lanes[0])
 
 
 class Shadow:
