@@ -395,3 +395,49 @@ def instructions(A: tk.gl_bf, x: tk.gl_fl, y: tk.gl(tk.i32), u: tk.gl(tk.u32), C
     y[3] = n
     quad = tk.vec(A, 4)[0, lane]
     C[0, lane] = quad[1] + tk.max(v, 0.0) + tk.min(v, 1.0) + tk.abs(v) + tk.relu(v) + tk.sin(v)
+
+
+# -------------------------------------------------------------------- calls that C++ is picky about
+@tk.device
+def normalise(t):
+    t /= tk.row_sum(t)
+    return t
+
+
+@tk.device
+def corner(tile, window, bins, parts, v, quad, big: tk.i64):
+    r = tk.rt_hf(16, 16)
+    warp.load(r, window)
+    warp.store(tile.subtile(16, 16, (0, 1)), r)
+    bins[threadIdx.x % 32] = quad[0]
+    parts[1][0] = tk.sum(v) + float(big)
+    tk.vec(bins, 4)[threadIdx.x % 8] = (quad[0], 1.0, 2.0, quad[3])
+
+
+def corners(x: tk.gl_fl, A: tk.gl_hf, ok: tk.gl(tk.bool_), big: tk.i64):
+    tile = tk.shared(tk.st_hf(32, 32))
+    bins = tk.shared_array(tk.f32, 32)
+    line = tk.shared_array(tk.f32, 32, 1)
+    parts = tk.shared(tk.sv(tk.f32, 32), 2)
+    row = tk.rt_fl(16, 16)
+    warp.load(row, A, (blockIdx.x, 0))
+    row = tk.exp(row)
+    shifted = normalise(row) + 1.0
+    row += shifted
+    v = tk.row_max(row)
+    corner(tile, tile.subtile(16, 16, (0, 0)), bins, parts, v, tk.vec(x, 4)[threadIdx.x], big)
+    corner(tile, tile.subtile(16, 16, (0, 0)), bins, parts, v, tk.vec(x, 4)[threadIdx.x], big)
+    half = threadIdx.x if blockIdx.x > 2 else blockIdx.x
+    if threadIdx.x == blockIdx.x and not ok[threadIdx.x]:
+        half = -threadIdx.x
+    line[threadIdx.x, 0] = tk.min(threadIdx.x, half) + float(threadIdx.x)
+    int_ = tk.max(threadIdx.x, blockIdx.y)
+    ok[threadIdx.x] = int_ < half
+    a, b = threadIdx.x, blockIdx.x
+    a, b = b + threadIdx.y, a
+    x[a] = b // 2 + a % 3 + tk.i64(threadIdx.x) // big
+    x[threadIdx.x] -= line[threadIdx.x, 0] * 2.0
+    tk.atomic_add(x[threadIdx.x], 1.0)
+    for i in range(threadIdx.x, x.cols, 32):
+        x[i] = 0.0
+    print(threadIdx.x, blockIdx.x)

@@ -36,6 +36,7 @@ EXAMPLES = {
     "gemm4": lambda: cases.specialise(cases.gemm, 128, {"A": 3, "B": 4, "C": 2}, STAGES=4),
     "histogram": lambda: cases.specialise(cases.histogram, 256),
     "warp_sum": lambda: cases.specialise(cases.warp_sum, 32),
+    "corners": lambda: cases.specialise(cases.corners, 32, {"A": 2}),
     "nodes": lambda: cases.specialise(cases.nodes, 128, {"A": 2}),
     "tiles_f16": lambda: cases.specialise(cases.tiles(T.f16), 64, cases.TILE_DIMS),
     "tiles_bf16": lambda: cases.specialise(cases.tiles(T.bf16), 64, cases.TILE_DIMS),

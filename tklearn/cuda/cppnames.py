@@ -17,8 +17,8 @@ extern false final float for friend goto if inline int long mutable namespace ne
 not_eq nullptr operator or or_eq override private protected public register reinterpret_cast
 requires restrict return short signed sizeof static static_assert static_cast struct switch
 template this thread_local throw true try typedef typeid typename union unsigned using virtual
-void volatile wchar_t while xor xor_eq main std printf assert malloc free memcpy memset abort
-exit NULL INFINITY NAN size_t ptrdiff_t
+void volatile wchar_t while xor xor_eq main linux unix std printf assert malloc free memcpy memset
+abort exit NULL INFINITY NAN size_t ptrdiff_t
 """
 _CUDA = """
 threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 float2 float3 float4 int2 int3 int4

@@ -33,7 +33,7 @@ NARROW = (T.bf16, T.f16, T.e4m3, T.e5m2)
 # Compile-time arguments that the headers take as template arguments, not in parentheses.
 TEMPLATE_ARGS = {"convert": "dtype", "wait_group": "n"}
 _CAST = {"f32": "float", "i32": "int", "u32": "unsigned", "i64": "i64", "u8": "u8"}
-_FROM_FLOAT = {"i32": "to_i32", "u32": "to_u32", "i64": "to_i64", "u8": "to_u8"}
+_FROM_FLOAT = {"i32": "to_i32", "u32": "to_u32", "i64": "to_i64"}
 
 Text = tuple[str, int]  # C++ and how tightly its outermost operator binds
 
@@ -294,7 +294,7 @@ class Expressions:
 
 
 def changes(body: Iterable[ir.Stmt]) -> set[ir.Sym]:
-    """The names that statements may give another value."""
+    """The names that statements may give another value; what memory holds is not a name's value."""
     found: set[ir.Sym] = set()
     for s in ir.walk(list(body)):
         targets: list[Any] = []
@@ -303,15 +303,14 @@ def changes(body: Iterable[ir.Stmt]) -> set[ir.Sym]:
         elif isinstance(s, ir.Swap):
             targets = s.targets
         elif isinstance(s, ir.Do):
-            targets = [
-                a for p, a in zip(s.op.params, s.args, strict=False) if p.role in ("dst", "acc")
-            ]
+            pairs = zip(s.op.params, s.args, strict=False)
+            targets = [a for p, a in pairs if s.op.intrinsic or p.role in ("dst", "acc")]
         elif isinstance(s, ir.CallDevice):
             written = changes(s.fn.body)
             targets = [a for p, a in zip(s.fn.params, s.args, strict=False) if p in written]
         for t in targets:
-            while isinstance(t, (ir.Index, ir.TileReg, ir.Subtile)):
+            while isinstance(t, (ir.Index, ir.TileReg)):
                 t = t.tile if isinstance(t, ir.TileReg) else t.base
-            if isinstance(t, ir.Var):
+            if isinstance(t, ir.Var) and not isinstance(t.type, T.REF_TYPES):
                 found.add(t.sym)
     return found
