@@ -8,6 +8,7 @@ cuBLAS beside it in the same run. Run on the GPU machine:
 Without a GPU, ``--compile sm_90a`` compiles all variants and prints registers and spills.
 """
 
+# ruff: noqa: E501 (tables, and lines of generated C++)
 from __future__ import annotations
 
 import argparse
@@ -18,6 +19,7 @@ import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -95,10 +97,10 @@ extern "C" __global__ void __launch_bounds__({v.threads}, {v.blocks}) gemm(gl<{d
     for (int k = 0; k < ks; k++) {{
         wait_group<{v.stages - 2}>();
         block::sync();
-{'' if v.late else copies}#pragma unroll
+{"" if v.late else copies}#pragma unroll
         for (int i = 0; i < {1 if v.late else v.bk // 16}; i++) {{
 {step}        }}
-{copies if v.late else ''}#pragma unroll
+{copies if v.late else ""}#pragma unroll
         for (int i = 1; i < {v.bk // 16 if v.late else 1}; i++) {{
 {step}        }}
         read = read == {v.stages - 1} ? 0 : read + 1;
@@ -147,7 +149,14 @@ def compile_variant(v: Variant, arch: str) -> tuple[bytes, dict[str, float]]:
 
     started = time.perf_counter()
     program = nvrtc.createProgram(source(v), "gemm.cu", (), ())
-    flags = (f"-arch={arch}", "-std=c++17", "-fmad=false", "--ptxas-options=-v", f"-I{INCLUDE}", f"-I{cuda_headers()}")
+    flags = (
+        f"-arch={arch}",
+        "-std=c++17",
+        "-fmad=false",
+        "--ptxas-options=-v",
+        f"-I{INCLUDE}",
+        f"-I{cuda_headers()}",
+    )
     try:
         nvrtc.compileProgram(program, flags)
         log = nvrtc.getProgramLog(program)
@@ -158,13 +167,21 @@ def compile_variant(v: Variant, arch: str) -> tuple[bytes, dict[str, float]]:
         nvrtc.destroyProgram(program)
     registers = int(re.search(r"Used (\d+) registers", log)[1])
     spilled = sum(map(int, re.findall(r"(\d+) bytes spill", log)))
-    return cubin, {"registers": registers, "spill_bytes": spilled, "compile_s": time.perf_counter() - started}
+    return cubin, {
+        "registers": registers,
+        "spill_bytes": spilled,
+        "compile_s": time.perf_counter() - started,
+    }
 
 
 def describe(t: object) -> np.void:
     """The 48 bytes of gl<T, 2> for a torch matrix."""
     record = np.zeros(1, np.dtype([("p", "u8"), ("dim", "i4", 4), ("stride", "i8", 3)]))
-    record["p"], record["dim"], record["stride"] = t.data_ptr(), (1, 1, *t.shape), (0, 0, t.stride(0))
+    record["p"], record["dim"], record["stride"] = (
+        t.data_ptr(),
+        (1, 1, *t.shape),
+        (0, 0, t.stride(0)),
+    )
     return np.frombuffer(record.tobytes(), np.dtype((np.void, 48)))[0]
 
 
@@ -200,7 +217,7 @@ def measure(sizes: list[int], variants: list[Variant], repeat: int) -> list[dict
         f = module.get_function("gemm")
         try:
             driver.funcSetAttribute(f.ptr, 8, v.smem)
-        except Exception as e:
+        except driver.CUDADriverError as e:  # more shared memory than this GPU has
             print(f"{v.name}: {e}")
             continue
         functions[v] = (f, module, facts)
@@ -224,13 +241,19 @@ def measure(sizes: list[int], variants: list[Variant], repeat: int) -> list[dict
             call()
             error = ((c.float() - want.float()).abs().max() / want.float().abs().max()).item()
             ms = median_ms(torch, call, flush, repeat)
-            cublas.append(median_ms(torch, lambda: torch.mm(a, b, out=c), flush, max(5, repeat // 2)))
+            cublas.append(
+                median_ms(torch, partial(torch.mm, a, b, out=c), flush, max(5, repeat // 2))
+            )
             rows.append({"variant": v.name, **asdict(v), **facts, "n": n, "ms": ms, "tflops": 2 * n**3 / ms / 1e9,
                          "cublas_tflops": 2 * n**3 / cublas[-1] / 1e9, "error": error})  # fmt: skip
         for r in rows:
             r["ratio"] = r["ms"] and r["tflops"] / (2 * n**3 / statistics.median(cublas) / 1e9)
-        print(f"\nn = {n}: cuBLAS {2 * n**3 / statistics.median(cublas) / 1e9:.0f} TFLOP/s (median of {len(cublas)} runs between the variants)")
-        print(f"{'variant':34} {'regs':>5} {'spill':>5} {'ms':>8} {'TFLOP/s':>8} {'ratio':>6} {'error':>8}")
+        print(
+            f"\nn = {n}: cuBLAS {2 * n**3 / statistics.median(cublas) / 1e9:.0f} TFLOP/s (median of {len(cublas)} runs between the variants)"
+        )
+        print(
+            f"{'variant':34} {'regs':>5} {'spill':>5} {'ms':>8} {'TFLOP/s':>8} {'ratio':>6} {'error':>8}"
+        )
         for r in sorted(rows, key=lambda r: r["ms"]):
             print(f"{r['variant']:34} {r['registers']:5} {r['spill_bytes']:5} {r['ms']:8.3f} {r['tflops']:8.0f} {r['ratio']:6.2f} {r['error']:8.1e}"
                   + ("  WRONG" if r["error"] > 1e-2 else ""))  # fmt: skip
@@ -250,7 +273,9 @@ def main() -> None:
     if options.compile:
         for v in variants:
             _, facts = compile_variant(v, options.compile)
-            print(f"{v.name:34} {facts['registers']:4} registers, {facts['spill_bytes']} bytes spilled, {v.smem:6} B shared, {facts['compile_s']:.2f} s")
+            print(
+                f"{v.name:34} {facts['registers']:4} registers, {facts['spill_bytes']} bytes spilled, {v.smem:6} B shared, {facts['compile_s']:.2f} s"
+            )
         return
     import torch
 
