@@ -115,8 +115,8 @@ extern "C" __global__ void __launch_bounds__(128) nodes(
     atomic_max(y[0], old);
     bool ok = warp::any(i > 3) && flag;
     y[i] = g > 3LL && p != 0u ? 1 : 0;
-    TK_ASSERT(w < 100, "cuda_cases.py: w is \"too big\": 100%");
-    TK_ASSERT(ok, "cuda_cases.py: ok");
+    TK_ASSERT(w < 100, "w is \"too big\": 100%", "cuda_cases.py");
+    TK_ASSERT(ok, "ok", "cuda_cases.py");
     TK_PRINT("x = %g %d 100%% %d %lld %s", v, i, int(threadIdx.x), big, flag ? "True" : "False");
     TK_PRINT_WARP("hello");
     // breakpoint() stops in the simulator only

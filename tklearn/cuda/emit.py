@@ -355,9 +355,9 @@ class _Body:
 
     # ---------------------------------------------------------------------------------- debugging
     def _assert(self, s: ir.Assert) -> None:
-        where = f"{_short_file(s.loc.file)}:{s.loc.line}"
-        text = s.message or _text_of(s.loc)
-        self.line(s.loc, f'TK_ASSERT({self.ex(s.cond)}, "{c_string(f"{where}: {text}")}");')
+        where = f'"{c_string(_short_file(s.loc.file))}", {s.loc.line}'
+        text = c_string(s.message or _text_of(s.loc))
+        self.line(s.loc, f'TK_ASSERT({self.ex(s.cond)}, "{text}", {where});')
 
     def _print(self, s: ir.Print) -> None:
         form, values, level = [], [], ir.BLOCK

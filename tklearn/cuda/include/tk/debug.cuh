@@ -16,12 +16,12 @@
             printf("[block (%d,%d,%d) warp %d] " FORMAT "\n", int(::blockIdx.x),                   \
                    int(::blockIdx.y), int(::blockIdx.z), ::tk::warpid(), ##__VA_ARGS__);           \
     } while (0)
-// The text names the Python file and line. A trap loses the CUDA context: nothing runs after it.
-#define TK_ASSERT(CONDITION, TEXT)                                                                 \
+// CUDA's own assert, with the Python file and line; it says block and thread itself. The kernel stops
+// and the CUDA context is lost.
+#ifndef __CUDACC_RTC__  // NVRTC has it built in
+extern "C" __device__ void __assertfail(const void*, const void*, unsigned int, const void*, size_t);
+#endif
+#define TK_ASSERT(CONDITION, TEXT, FILE, LINE)                                                     \
     do {                                                                                           \
-        if (!(CONDITION)) {                                                                        \
-            printf("assert failed [block (%d,%d,%d) thread %d] %s\n", int(::blockIdx.x),           \
-                   int(::blockIdx.y), int(::blockIdx.z), ::tk::thread_rank(), TEXT);               \
-            __trap();                                                                              \
-        }                                                                                          \
+        if (!(CONDITION)) __assertfail(TEXT, FILE, LINE, __FUNCTION__, 1);                         \
     } while (0)
