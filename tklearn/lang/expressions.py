@@ -36,6 +36,7 @@ SYMBOL = {
     ast.RShift: ">>",
 }
 RELATION = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+ODD_RELATIONS = {ast.In: "in", ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not"}
 BUILTIN_OPS: dict[Any, str] = {builtins.abs: "abs", builtins.min: "min", builtins.max: "max"}
 BUILTIN_CASTS: dict[Any, T.DType] = {
     builtins.int: T.i32,
@@ -60,7 +61,7 @@ class DeviceFunction:
     def __init__(self, fn: Callable) -> None:
         self.fn, self.__name__, self.__doc__ = fn, fn.__name__, fn.__doc__
 
-    def __call__(self, *_: Any, **__: Any) -> None:
+    def __call__(self, *_: Any, **__: Any) -> Any:
         raise SourceError("TK107", f"'{self.__name__}' is a device function: only kernels call it")
 
 
@@ -221,7 +222,10 @@ class Expressions(Resolver):
         """Implicit conversion into a name or element of type t: only where nothing can be lost by surprise."""
         s = e.type
         if not isinstance(s, Scalar):
-            raise self.fail(n, "TK200", f"{what} holds numbers ({t}), not {s}")
+            hint = ""
+            if isinstance(s, (RT, RV)):
+                hint = "store tiles with warp.store(array, tile, (row, col))"
+            raise self.fail(n, "TK200", f"{what} holds numbers ({t}), not {s}", hint)
         if isinstance(e, ir.Const) and t.dtype.kind in "iu" and s.dtype.kind in "iub":
             if not fits(int(e.value), t):
                 raise self.fail(
@@ -237,10 +241,9 @@ class Expressions(Resolver):
             if t == T.BOOL:
                 hint = "compare it, as in x != 0"
             elif s == T.F32:
-                hint = (
-                    f"write int(x) to drop the fraction, or make '{what}' a float "
-                    "from the start (0.0)"
-                )
+                hint = "write int(x) to drop the fraction"
+                if what.isidentifier():
+                    hint += f", or make '{what}' a float from the start (0.0)"
             raise self.fail(n, "TK121", f"{what} is {t} and cannot take {s}", hint)
         return self.convert(e, t)
 
@@ -271,7 +274,12 @@ class Expressions(Resolver):
             raise SourceError(e.code, e.message, loc, e.hint) from None
         if not isinstance(t, Scalar):
             if op not in "+-*/":
-                raise self.fail(n, "TK200", f"'{op}' does not work on {t}")
+                raise self.fail(
+                    n,
+                    "TK200",
+                    f"'{op}' does not work on {t}",
+                    "tiles take + - * / and functions such as tk.exp",
+                )
             a, b = (self.convert(x, T.F32) if isinstance(x.type, Scalar) else x for x in (a, b))
             return self.fused(loc, op, a, b, t) or ir.Binary(t, loc, op, a, b)
         isf = t == T.F32
@@ -348,6 +356,14 @@ class Expressions(Resolver):
         return ir.Unary(a.type, loc, "-", a)
 
     def ex_Compare(self, n: ast.Compare) -> ir.Expr:
+        odd = next((ODD_RELATIONS[type(o)] for o in n.ops if type(o) in ODD_RELATIONS), None)
+        if odd is not None:
+            raise self.fail(
+                n,
+                "TK100",
+                f"'{odd}' is not part of the kernel language",
+                "write == for 'is', and comparisons joined with 'or' for 'in'",
+            )
         parts = [self.number(x, "a side of a comparison") for x in (n.left, *n.comparators)]
         for x, e in list(zip(n.comparators, parts[1:]))[:-1]:
             if any(_acts(y) for y in ir.walk(e)):
@@ -356,14 +372,6 @@ class Expressions(Resolver):
                 )
         out: ir.Expr | None = None
         for op, a, b in zip(n.ops, parts, parts[1:]):
-            if type(op) not in RELATION:
-                word = {"In": "in", "NotIn": "not in", "Is": "is", "IsNot": "is not"}
-                raise self.fail(
-                    n,
-                    "TK100",
-                    f"'{word[type(op).__name__]}' is not part of the kernel language",
-                    "write == for 'is', and comparisons joined with 'or' for 'in'",
-                )
             a, b = self.adapted(a, b)
             assert isinstance(a.type, Scalar)
             assert isinstance(b.type, Scalar)
@@ -406,7 +414,7 @@ class Expressions(Resolver):
         if isinstance(base.type, GL):
             hint = "global arrays have rows, cols, depth and batch: A.shape[0] is A.rows"
         elif isinstance(n.value, ast.Name) and n.value.id in DEVICE_HEADS:
-            hint = f"'{n.value.id}' is a name of your own here and hides tk.{n.value.id}: rename it"
+            hint = f"'{n.value.id}' is a name of your own here and hides tklearn's: rename it"
         elif isinstance(base.type, (RT, ST, SubST)):
             hint = "tiles have rows and cols"
         raise self.fail(n, "TK102", f"{base.type} has no attribute '{n.attr}'", hint)
@@ -469,11 +477,11 @@ class Expressions(Resolver):
             return ir.Index(
                 element_type(t.dtype), self.loc(n), base, [self.integer(x) for x in nodes]
             )
-        hint = (
-            "store it to shared memory, or look at this lane's registers with tile.reg(i)"
-            if isinstance(t, RT)
-            else ""
-        )
+        hint = ""
+        if isinstance(t, RT):
+            hint = "store it to shared memory, or look at this lane's registers with tile.reg(i)"
+        elif isinstance(base, ir.Index):
+            hint = f"it is an element already: write all indices together, as in {_together(n)}"
         raise self.fail(n, "TK200", f"{t} has no elements that a lane can index", hint)
 
     def count_indices(self, n: ast.AST, t: T.Type, nodes: list) -> None:
@@ -610,20 +618,30 @@ class Expressions(Resolver):
             args.append(p.default if node is None else self.argument(node, p.role, op))
             if node is None and p.default is not None and p.role in ("value", "index"):
                 args[-1] = self.constant(n, p.default)
-        if op.effect == "atomic":
-            self.atomics += 1
-            args[1:] = (
-                [
-                    self.coerce(n, a, Scalar(args[0].base.type.dtype), "the element")
-                    for a in args[1:]
-                ]
-                if isinstance(args[0], ir.Index)
-                else args[1:]
-            )
+        if op.effect == "mma":
+            self.apart(n, op, args)
         try:
-            return args, op.rule(*args)
+            t = op.rule(*args)
         except OpMismatch as e:
             raise SourceError(e.code, f"{op.name}: {e.message}", self.loc(n), e.hint) from None
+        if op.effect == "atomic":
+            self.atomics += 1
+            assert isinstance(t, Scalar)
+            args[1:] = [self.coerce(n, a, t, "the element") for a in args[1:]]
+        return args, t
+
+    def apart(self, n: ast.Call, op: Op, args: list[Any]) -> None:
+        """The accumulator of a product is none of its inputs."""
+        acc = args[0]
+        if isinstance(acc, ir.Var) and any(
+            isinstance(a, ir.Var) and a.sym is acc.sym for a in args[1:]
+        ):
+            raise self.fail(
+                n,
+                "TK120",
+                f"{op.name}: '{acc.sym.name}' is the accumulator and an input",
+                f"use a copy as the input: tk.copy({acc.sym.name})",
+            )
 
     def argument(self, node: ast.expr, role: str, op: Op | None) -> Any:
         if role == "static":
@@ -750,7 +768,11 @@ class Expressions(Resolver):
             return ir.TileReg(T.F32, loc, base, i)
         hint = "shared tiles have subtile(rows, cols, (i, j)), register tiles have reg(i)"
         if isinstance(f.value, ast.Name) and f.value.id in DEVICE_HEADS:
-            hint = f"'{f.value.id}' is a name of your own here and hides tk.{f.value.id}: rename it"
+            hint = f"'{f.value.id}' is a name of your own here and hides tklearn's: rename it"
+        elif isinstance(t, GL):
+            hint = "load a tile of it with warp.load(t, x, (row, col)), or index its elements"
+        elif isinstance(t, (RT, RV)):
+            hint = f"functions stand before their arguments, as in tk.exp({ast.unparse(f.value)})"
         raise self.fail(n, "TK102", f"{t} has no function '{f.attr}'", hint)
 
 
@@ -765,6 +787,14 @@ def wrapped(v: int, t: Scalar) -> int:
     bits = t.dtype.bits
     v &= (1 << bits) - 1
     return v - (1 << bits) if t.dtype.kind == "i" and v >> (bits - 1) else v
+
+
+def _together(n: ast.Subscript) -> str:
+    """x[i][j] as x[i, j]."""
+    if not isinstance(n.value, ast.Subscript):
+        return "x[i, j]"
+    parts = [ast.unparse(x.slice).strip("()") for x in (n.value, n)]
+    return f"{ast.unparse(n.value.value)}[{', '.join(parts)}]"
 
 
 def _nonneg_const(e: ir.Expr) -> bool:
@@ -823,6 +853,18 @@ def _hint(n: ast.AST) -> str:
         return "tuples are for coordinates and for swapping numbers: a, b = b, a"
     if isinstance(n, ast.JoinedStr):
         return "print takes several arguments: print('x', x)"
+    if isinstance(n, ast.NamedExpr):
+        return "assign on a line of its own"
+    if isinstance(n, ast.FunctionDef):
+        return "define it outside the kernel and mark it with @tk.device"
+    if isinstance(n, (ast.Try, ast.Raise)):
+        return "write assert condition, 'message'"
+    if isinstance(n, (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal)):
+        return "write it outside the kernel"
+    if isinstance(n, ast.stmt):
+        return "kernels have assignments, for, while, if, assert, print and calls"
+    if isinstance(n, (ast.Lambda, ast.Dict, ast.Set)):
+        return "values are numbers, tiles, vectors and elements of arrays"
     return ""
 
 

@@ -30,6 +30,7 @@ from tklearn.lang.types import GL, REF_TYPES, RT, RV, ST, SV, ConstType, Regs, S
 
 __all__ = ["DeviceFunction", "Intrinsic", "parameters", "specialise"]
 MAX_STATEMENTS = 20_000  # in one kernel, after unrolling
+NO_ELSE = "write what follows the loop after it"
 MAX_UNROLL = 1024  # steps of one loop
 
 
@@ -394,7 +395,7 @@ class Front(Expressions):
                 f"'{target.id}' is {old.type} and cannot become {e.type}",
                 f"use a new name, or warp.copy({target.id}, ...) to convert"
                 if _same_shape(old.type, e.type)
-                else "use a new name",
+                else f"use a new name, or declare '{target.id}' as {e.type}",
             )
         return [ir.Assign(loc, ir.Var(old.type, self.loc(target), old), e)]
 
@@ -437,7 +438,9 @@ class Front(Expressions):
                 n,
                 "TK100",
                 f"{ast.unparse(n)} cannot be assigned",
-                "store tiles with warp.store(dst, tile) " if isinstance(e.type, REF_TYPES) else "",
+                "store tiles with warp.store(memory, tile)"
+                if isinstance(e.type, REF_TYPES)
+                else "",
             )
         return e
 
@@ -466,7 +469,13 @@ class Front(Expressions):
     def st_AugAssign(self, n: ast.AugAssign) -> list[ir.Stmt]:
         op = SYMBOL.get(type(n.op))
         if op is None:
-            raise self.fail(n, "TK100", f"{_kind(n.op)}= is not part of the kernel language")
+            sign = _kind(n.op).strip("'")
+            raise self.fail(
+                n,
+                "TK100",
+                f"'{sign}=' is not part of the kernel language",
+                "write the operation out: x = x * x, or warp.mma_AB(acc, a, b) for products",
+            )
         loc = self.loc(n)
         if isinstance(n.target, ast.Name):
             sym = self.lookup(n.target)
@@ -503,7 +512,10 @@ class Front(Expressions):
         """a, b = b, a: numbers only; all values are read before any name changes."""
         if not isinstance(n.value, ast.Tuple) or len(n.value.elts) != len(target.elts):
             raise self.fail(
-                n, "TK100", "both sides of a tuple assignment need the same number of items"
+                n,
+                "TK100",
+                "both sides of a tuple assignment need the same number of items",
+                "write a, b = x, y",
             )
         names = [t.id for t in target.elts if isinstance(t, ast.Name)]
         if len(set(names)) < len(names):
@@ -640,14 +652,14 @@ class Front(Expressions):
 
     def st_While(self, n: ast.While) -> list[ir.Stmt]:
         if n.orelse:
-            raise self.fail(n, "TK100", "while/else is not part of the kernel language")
+            raise self.fail(n, "TK100", "while/else is not part of the kernel language", NO_ELSE)
         cond = self.condition(n.test)
         body = self.loop_body(n.body, "while")
         return [ir.While(self.loc(n), cond, body)]
 
     def st_For(self, n: ast.For) -> list[ir.Stmt]:
         if n.orelse:
-            raise self.fail(n, "TK100", "for/else is not part of the kernel language")
+            raise self.fail(n, "TK100", "for/else is not part of the kernel language", NO_ELSE)
         f = self.static(n.iter.func) if isinstance(n.iter, ast.Call) else None
         unroll = isinstance(f, DeviceName) and f.path == "static_range"
         if not isinstance(n.iter, ast.Call) or not (f is range or unroll):
@@ -794,7 +806,9 @@ class Front(Expressions):
     def st_Assert(self, n: ast.Assert) -> list[ir.Stmt]:
         msg = self.static(n.msg) if n.msg else ""
         if not isinstance(msg, str):
-            raise self.fail(n, "TK105", "the message of an assert is a string")
+            raise self.fail(
+                n, "TK105", "the message of an assert is plain text", "print shows values"
+            )
         v = self.static(n.test)
         if known(v):
             if not v:

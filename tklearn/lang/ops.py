@@ -88,6 +88,8 @@ def _no(code: str, message: str, hint: str = "") -> NoReturn:
 
 
 def _want(x: Any, kinds: tuple[type, ...], what: str) -> Any:
+    if isinstance(x.type, T.Shared) and isinstance(x.type.elem, kinds):
+        _no("TK200", f"{what} cannot be all of {x.type}", "select one of its tiles: x[i]")
     if not isinstance(x.type, kinds):
         _no(
             "TK200",
@@ -123,7 +125,7 @@ def _fill(t: Any, *_: Any) -> None:
 def _copy(dst: Any, src: Any) -> None:
     d, s = _want(dst, (RT, RV), "the destination"), _want(src, (RT, RV), "the source")
     if type(d) is not type(s) or _shape(d) != _shape(s):
-        _no("TK210", f"shapes do not match: {d} from {s}")
+        _no("TK210", f"shapes do not match: {d} from {s}", "both sides must have one shape")
     if d.layout != s.layout or getattr(d, "kind", "") != getattr(s, "kind", ""):
         _no(
             "TK211",
@@ -150,6 +152,17 @@ def _coord(c: Any, g: GL) -> None:
         )
 
 
+def _order(dst: Any, src: Any, form: str) -> None:
+    if (
+        isinstance(dst.type, (RT, RV, ST, SV))
+        and isinstance(src.type, GL)
+        and form.startswith("store")
+    ):
+        _no("TK200", "the destination comes first", "write store(array, tile, (row, col))")
+    if isinstance(dst.type, GL) and form.startswith("load"):
+        _no("TK200", "the destination comes first", "write load(tile, array, (row, col))")
+
+
 def _memory_pair(reg: Any, mem: Any, coord: Any) -> None:
     r = _want(reg, (RT, RV, ST, SV), "the tile")
     m = _want(mem, (GL, ST, SubST, SV), "the memory")
@@ -173,14 +186,19 @@ def _memory_pair(reg: Any, mem: Any, coord: Any) -> None:
     if isinstance(r, (ST, SV)):
         _no("TK200", f"{r} cannot be copied from or to {m}", "go through a register tile")
     if isinstance(r, RT) != isinstance(m, (ST, SubST)) or _shape(r) != _shape(m):
-        _no("TK210", f"shapes do not match: {r} and {m}")
+        hint = "a register tile and shared memory must have one shape"
+        if isinstance(r, RT) and isinstance(m, ST):
+            hint = f"take a window of that shape: tile.subtile({r.rows}, {r.cols}, (i, j))"
+        _no("TK210", f"shapes do not match: {r} and {m}", hint)
 
 
 def _load(dst: Any, src: Any, coord: Any) -> None:
+    _order(dst, src, "load")
     _memory_pair(dst, src, coord)
 
 
 def _store(dst: Any, src: Any, coord: Any) -> None:
+    _order(dst, src, "store")
     _memory_pair(src, dst, coord)
 
 
@@ -197,10 +215,12 @@ def _shared_copy(reg: Any, mem: Any, coord: Any, what: str) -> None:
 
 
 def _block_load(dst: Any, src: Any, coord: Any) -> None:
+    _order(dst, src, "load")
     _shared_copy(dst, src, coord, "the destination")
 
 
 def _block_store(dst: Any, src: Any, coord: Any) -> None:
+    _order(dst, src, "store")
     _shared_copy(src, dst, coord, "the source")
 
 
@@ -315,7 +335,15 @@ def elementwise(a: Type, b: Type) -> Type:
                 "tk.convert(x, dtype) gives a converted tile",
             )
         return a
-    _no("TK200", f"no arithmetic between {a} and {b}")
+    odd = a if not isinstance(a, (Scalar, RT, RV)) else b
+    hint = ""
+    if isinstance(odd, T.Vec):
+        hint = "work on its elements: v[0], v[1], ..."
+    elif isinstance(odd, GL):
+        hint = "index an element of the array, or load a tile of it with warp.load"
+    elif isinstance(odd, (ST, SubST, SV, T.Shared)):
+        hint = "arithmetic is for registers: load it with warp.load first"
+    _no("TK200", f"no arithmetic between {a} and {b}", hint)
 
 
 RANK = {"bool": 0, "i32": 1, "u32": 2, "i64": 3, "f32": 4}

@@ -314,7 +314,10 @@ class Resolver:
             return UNKNOWN
         args = [self.static(a) for a in n.args]
         kw = {k.arg or "": self.static(k.value) for k in n.keywords}
-        if any(v is UNKNOWN or isinstance(v, DeviceName) for v in (*args, *kw.values())) or "" in kw:
+        if (
+            any(v is UNKNOWN or isinstance(v, DeviceName) for v in (*args, *kw.values()))
+            or "" in kw
+        ):
             if f in T.TYPE_MAKERS:
                 bad = next((a for a, v in zip(n.args, args) if v is UNKNOWN), n)
                 raise self.fail(
