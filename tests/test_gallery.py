@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -123,7 +124,8 @@ def check(case: Case, args: list[np.ndarray], result: Any) -> None:
 
 
 def row_inputs(rows: int, cols: int, T: Any) -> list[np.ndarray]:
-    return [normal((rows, cols), T), normal((rows, cols), T, 1), normal(cols, T, 2), normal(cols, T, 3)]
+    x, residual = normal((rows, cols), T), normal((rows, cols), T, 1)
+    return [x, residual, normal(cols, T, 2), normal(cols, T, 3)]
 
 
 def rotary_inputs(shape: tuple[int, ...], T: Any) -> list[np.ndarray]:
@@ -147,6 +149,7 @@ def offset_rows(rows: int, cols: int, T: Any) -> list[np.ndarray]:
     return [x, np.zeros_like(x), np.ones(cols, d), np.zeros(cols, d)]
 
 
+SUM = 5 * reduction.SHARE + 3
 LONG_ROWS = {softmax: softmax.LONGEST + 65, layernorm: layernorm.LONGEST + 65}
 ROWS = [(r, c) for c in (1, 7, 65, 128, 1000, 1024) for r in (1, 5)] + [(0, 5), (5, 0)]
 PRODUCTS = [
@@ -157,9 +160,10 @@ PRODUCTS = [
 
 def cases(T: Any) -> Iterator[Case]:
     """Calls of every kernel that takes T, at sizes with and without edges, empty ones and views."""
-    if T == tk.f32:
+    if T is tk.f32:
         for n in (0, 1, 7, 65, 256, 1000):
-            yield Case(f"saxpy {n}", partial(saxpy.run, 0.7), lambda n=n: [normal(n, T), normal(n, T, 1)],
+            yield Case(f"saxpy {n}", partial(saxpy.run, 0.7),
+                       lambda n=n: [normal(n, T), normal(n, T, 1)],
                        partial(saxpy.reference, 0.7), partial(saxpy_bound, 0.7))  # fmt: skip
     for v in transpose.VARIANTS:
         run = partial(transpose.run, variant=v)
@@ -169,8 +173,9 @@ def cases(T: Any) -> Iterator[Case]:
         yield Case(f"transpose {v} view", run, lambda: [view(normal((40, 50), T))],
                    transpose.reference, lambda x: 0.0)  # fmt: skip
     for v in ("staged", "atomic"):
-        for n in (0, 1, 7, 65, reduction.SHARE, 5 * reduction.SHARE + 3):
-            yield Case(f"sum {v} {n}", partial(reduction.run, variant=v), lambda n=n: [normal(n, T)],
+        run = partial(reduction.run, variant=v)
+        for n in (0, 1, 7, 65, reduction.SHARE, SUM):
+            yield Case(f"sum {v} {n}", run, lambda n=n: [normal(n, T)],
                        reduction.reference, sum_bound)  # fmt: skip
     for shape in (*ROWS, (3, softmax.LONGEST), (3, LONG_ROWS[softmax])):
         yield Case(f"softmax {shape}", softmax.run, lambda s=shape: [normal(s, T)],
@@ -215,13 +220,14 @@ def every(dtypes: tuple = FLOATS) -> list[Any]:
 def edges(*dtypes: Any) -> list[Any]:
     """One call of each kernel, with more than one block and edges."""
     wanted = (
-        "saxpy 1000", "transpose naive (65, 7)", "transpose padded (65, 7)", "transpose swizzled (65, 7)",
-        f"sum staged {5 * reduction.SHARE + 3}", f"sum atomic {5 * reduction.SHARE + 3}",
-        "softmax (5, 65)", f"softmax (3, {LONG_ROWS[softmax]})", "layernorm (5, 65)",
-        f"layernorm (3, {LONG_ROWS[layernorm]})", "rotary (2, 5, 65, 64)", "gemm big 200x136x320",
-        "gemm small 200x136x320",
+        "saxpy 1000", "transpose naive (65, 7)", "transpose padded (65, 7)",
+        "transpose swizzled (65, 7)", f"sum staged {SUM}", f"sum atomic {SUM}", "softmax (5, 65)",
+        f"softmax (3, {LONG_ROWS[softmax]})", "layernorm (5, 65)",
+        f"layernorm (3, {LONG_ROWS[layernorm]})", "rotary (2, 5, 65, 64)",
+        "gemm big 200x136x320", "gemm small 200x136x320",
     )  # fmt: skip
-    return [pytest.param(c, id=f"{T.name} {c.name}") for T in dtypes for c in cases(T) if c.name in wanted]
+    named = [(f"{T.name} {c.name}", c) for T in dtypes for c in cases(T)]
+    return [pytest.param(c, id=n) for n, c in named if c.name in wanted]
 
 
 # -------------------------------------------------------------------------------------- simulator
@@ -254,7 +260,7 @@ def test_no_fault_and_the_same_bits_in_every_schedule(case: Case) -> None:
 def test_batched_and_single_blocks_agree(case: Case) -> None:
     args = case.make()
     many, batched = case.run(*args, report=True)
-    one, single = case.run(*args, report=True, batch=1)
+    one, single = case.run(*args, report=True, batch=False)
     assert bits(many) == bits(one)
     for b, s in zip(reports_of(batched), reports_of(single), strict=True):
         assert (b.lines, b.clipped) == (s.lines, s.clipped)
@@ -298,21 +304,33 @@ def test_torch_arrays_on_the_cpu() -> None:
     assert (total.dtype, tuple(total.shape)) == (torch.float32, (1,))
 
 
-WRONG = {
-    "inner sizes": (lambda: gemm.run(normal((4, 5), tk.bf16), normal((6, 4), tk.bf16)), "TK410", "5 and 6 differ"),
-    "two dtypes": (lambda: gemm.run(normal((4, 5), tk.bf16), normal((5, 4), tk.f16)), "TK401", "'b' must be bf16"),
-    "f32 products": (lambda: gemm.run(normal((4, 5), tk.f32), normal((5, 4), tk.f32)), "TK401", "bf16 or f16"),
-    "a vector": (lambda: gemm.run(normal(4, tk.bf16), normal((4, 4), tk.bf16)), "TK402", "2 dimensions"),
-    "a list": (lambda: gemm.run([[1.0]], normal((1, 1), tk.bf16)), "TK400", "must be an array"),
-    "out": (lambda: softmax.run(normal((2, 3), tk.f32), out=normal((3, 2), tk.f32)), "TK410", "'out'"),
-    "an option": (lambda: softmax.run(normal((2, 3), tk.f32), chek="full"), "TK4", "chek"),
-    "a variant": (lambda: transpose.run(normal((2, 3), tk.f32), variant="fast"), "TK410", "fast"),
-    "tables": (lambda: rotary.run(normal((1, 1, 4, 8), tk.f32), *[normal((4, 3), tk.f32)] * 2), "TK410", "tables"),
-    "halves": (lambda: rotary.run(normal((1, 1, 2, 7), tk.f32), *[normal((2, 3), tk.f32)] * 2), "TK410", "halves"),
-    "bias": (lambda: layernorm.run(*row_inputs(2, 8, tk.f32)[:3], normal(7, tk.f32)), "TK410", "'bias'"),
-    "lengths": (lambda: saxpy.run(1.0, normal(3, tk.f32), normal(4, tk.f32)), "TK410", "3 elements"),
-    "the way": (lambda: reduction.run(normal(3, tk.f32), variant="tree"), "TK410", "tree"),
-}  # fmt: skip
+def plain(*shape: int) -> np.ndarray:
+    return normal(shape, tk.f32)
+
+
+def half(*shape: int) -> np.ndarray:
+    return normal(shape, tk.bf16)
+
+
+WRONG: dict[str, tuple[Callable, str, str]] = {
+    "inner sizes": (lambda: gemm.run(half(4, 5), half(6, 4)), "TK410", "5 and 6 differ"),
+    "two dtypes": (
+        lambda: gemm.run(half(4, 5), normal((5, 4), tk.f16)),
+        "TK401",
+        "'b' must be bf16",
+    ),
+    "f32 products": (lambda: gemm.run(plain(4, 5), plain(5, 4)), "TK401", "bf16 or f16"),
+    "a vector": (lambda: gemm.run(half(4), half(4, 4)), "TK402", "2 dimensions"),
+    "a list": (lambda: gemm.run([[1.0]], half(1, 1)), "TK400", "must be an array"),
+    "out": (lambda: softmax.run(plain(2, 3), out=plain(3, 2)), "TK410", "'out'"),
+    "an option": (lambda: softmax.run(plain(2, 3), chek="full"), "TK4", "chek"),
+    "a variant": (lambda: transpose.run(plain(2, 3), variant="fast"), "TK410", "fast"),
+    "tables": (lambda: rotary.run(plain(1, 1, 4, 8), plain(4, 3), plain(4, 3)), "TK410", "tables"),
+    "halves": (lambda: rotary.run(plain(1, 1, 2, 7), plain(2, 3), plain(2, 3)), "TK410", "halves"),
+    "bias": (lambda: layernorm.run(*row_inputs(2, 8, tk.f32)[:3], plain(7)), "TK410", "'bias'"),
+    "lengths": (lambda: saxpy.run(1.0, plain(3), plain(4)), "TK410", "3 elements"),
+    "the way": (lambda: reduction.run(plain(3), variant="tree"), "TK410", "tree"),
+}
 
 
 @pytest.mark.parametrize(("call", "code", "words"), WRONG.values(), ids=WRONG)
@@ -353,6 +371,54 @@ def test_row_kernels_move_each_byte_once() -> None:
     assert report["global_ld_requests"] == report["global_ld_sectors"] // 16  # 16 bytes a lane
 
 
+# ----------------------------------------------------------------- what it costs in the simulator
+# Inputs of s blocks or so, and most generator resumes and function calls (Python and C) of a batch.
+COSTS: dict[str, tuple[Callable, Callable, int, int]] = {
+    "saxpy": (partial(saxpy.run, 0.7), lambda s: [plain(256 * s), plain(256 * s)], 8, 8_000),
+    "transpose": (transpose.run, lambda s: [plain(64, 32 * s)], 16, 30_000),
+    "sum": (reduction.run, lambda s: [plain(reduction.SHARE * s)], 24, 25_000),
+    "softmax": (softmax.run, lambda s: [half(4 * s, 256)], 4, 5_000),
+    "softmax long": (softmax.run, lambda s: [half(s, LONG_ROWS[softmax])], 40, 130_000),
+    "layernorm": (layernorm.run, lambda s: row_inputs(4 * s, 256, tk.bf16), 4, 11_000),
+    "layernorm long": (
+        layernorm.run, lambda s: row_inputs(s, LONG_ROWS[layernorm], tk.bf16), 40, 160_000,
+    ),
+    "rotary": (rotary.run, lambda s: rotary_inputs((1, 4, 64 * s, 64), tk.bf16), 8, 260_000),
+    "gemm big": (
+        partial(gemm.run, config=gemm.BIG),
+        lambda s: [half(128 * s, 256), half(256, 128)], 20, 20_000,
+    ),
+    "gemm small": (
+        partial(gemm.run, config=gemm.SMALL),
+        lambda s: [half(64 * s, 256), half(256, 64)], 20, 20_000,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("run", "make", "resumes", "calls"), COSTS.values(), ids=COSTS)
+def test_the_simulator_works_by_batches(run: Any, make: Any, resumes: int, calls: int) -> None:
+    """Blocks are an axis of arrays: sixteen times as many cost more batches at most, by memory."""
+    for s in (2, 32):
+        args = make(s)
+        run(*args)  # patterns are counted once and kept
+        count = 0
+
+        def hook(frame: Any, event: str, arg: Any) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(hook)
+        try:
+            _, report = run(*args, report=True)
+        finally:
+            sys.setprofile(None)
+        stats = reports_of(report)[0].stats
+        batches = stats["batches"]
+        assert batches <= (1 if s == 2 else 4)
+        assert stats["resumes"] <= resumes * batches
+        assert count <= calls * batches
+
+
 # ------------------------------------------------------------------------------------------- CUDA
 def compiled() -> Iterator[Any]:
     """Every kernel of the gallery, for each dtype and with its usual compile-time values."""
@@ -363,16 +429,18 @@ def compiled() -> Iterator[Any]:
         for make in (reduction.atomic, reduction.staged):
             yield make(T), {}, 40
         yield softmax.short(T), {"D": 1024}, 64
-        yield softmax.long(T), {}, 48
+        yield softmax.long(T), {}, 64
         yield layernorm.short(T), {"D": 1024}, 128
-        yield layernorm.long(T), {}, 48
+        yield layernorm.long(T), {}, 64
         yield rotary.make(T), {"D": 64, "W": 16 // T.itemsize}, 64
     for T in HALVES:
         for config in (gemm.BIG, gemm.SMALL):
             yield gemm.make(T, config), {}, 255
 
 
-@pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy (for NVRTC) is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("cupy") is None, reason="CuPy (for NVRTC) is not installed"
+)
 @pytest.mark.parametrize("arch", [75, 80, 86, 89, 90, 120])
 def test_every_kernel_compiles_without_spills(arch: int) -> None:
     from tklearn.cuda.compile import compile_source

@@ -1,4 +1,4 @@
-"""Sums and maxima over the threads of a block: shuffles inside a warp, shared memory between warps."""
+"""Sums and maxima over the threads of a block: shuffles in a warp, shared memory between warps."""
 
 import tklearn as tk
 from tklearn import block, laneid, warp, warpid

@@ -2,8 +2,8 @@
 
 A block computes a BM x BN tile of C. Tiles of A and B come by cp.async into a ring of STAGES, so
 that the copies for the next steps run while the tensor cores work on this one. Each warp keeps a
-WM x WN part of the tile in registers. Edges need no code: loads past the end read zeros, stores past
-it write nothing.
+WM x WN part of the tile in registers. Edges need no code: loads past the end read zeros, stores
+past it write nothing.
 """
 
 from functools import cache
@@ -19,8 +19,11 @@ HALVES = (tk.bf16, tk.f16)
 
 
 class Config(NamedTuple):
-    """Block tile BM x BN; K in steps of BK, STAGES of them in memory; warp tile WM x WN; k in slices
-    of KS from shared memory to registers; GROUP tile rows share the L2 cache."""
+    """A choice of tiles.
+
+    BM, BN: of a block. BK, STAGES: the inner dimension's step, and how many are in shared memory.
+    WM, WN: of a warp. KS: how much of a step is in registers. GROUP: tile rows that run together.
+    """
 
     BM: int = 128
     BN: int = 128
@@ -28,12 +31,12 @@ class Config(NamedTuple):
     STAGES: int = 3
     WM: int = 64
     WN: int = 64
-    KS: int = 16
+    KS: int = 32
     GROUP: int = 8
 
 
 BIG = Config()
-SMALL = Config(64, 64, 64, 4, 32, 32)
+SMALL = Config(64, 64, 64, 4, 32, 32, 32)
 
 
 @cache

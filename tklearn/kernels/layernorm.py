@@ -94,7 +94,7 @@ def run(
     report: bool = False,
     **options: Any,
 ) -> Any:
-    """(normalised, x + residual) of matrices (rows, cols), with weight and bias (cols), in x's dtype.
+    """(normalised, x + residual) of matrices (rows, cols), weight and bias (cols), in x's dtype.
 
     `out`: a pair of arrays for the two results.
     """

@@ -20,7 +20,7 @@ SHARE = THREADS * EACH  # of one block
 
 @tk.device
 def own_share(x, n: tk.i32):
-    """This thread's sum: every 256th element of its block's share, so that a warp reads whole sectors."""
+    """This thread's sum: every 256th element, so that the lanes of a warp read neighbours."""
     total = 0.0
     for j in tk.static_range(EACH):
         i = blockIdx.x * SHARE + j * THREADS + threadIdx.x

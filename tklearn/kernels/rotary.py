@@ -22,9 +22,7 @@ def make(T: Any = tk.f32, HEADS: int = 4) -> tk.Kernel:
     """A thread takes W pairs of one position, in HEADS heads; D is the length of a row."""
 
     @tk.kernel(threads=THREADS)
-    def rotary(
-        x: tk.gl(T), cos: tk.gl(T), sin: tk.gl(T), y: tk.gl(T), D: tk.const, W: tk.const
-    ):
+    def rotary(x: tk.gl(T), cos: tk.gl(T), sin: tk.gl(T), y: tk.gl(T), D: tk.const, W: tk.const):
         PARTS = D // 2 // W  # threads that share a row
         i = blockIdx.x * THREADS + threadIdx.x
         row = i // PARTS
@@ -51,7 +49,7 @@ def make(T: Any = tk.f32, HEADS: int = 4) -> tk.Kernel:
 def run(
     x: Any, cos: Any, sin: Any, *, out: Any = None, report: bool = False, **options: Any
 ) -> Any:
-    """x (batch, heads, positions, d) turned by tables cos and sin (positions, d / 2), in its dtype."""
+    """x (batch, heads, positions, d) turned by cos and sin (positions, d / 2), in its dtype."""
     a = look(x, "x", 4)
     batch, heads, rows, d = a.shape
     fit(d % 2 == 0, f"rows of {d} elements have no halves")
