@@ -24,6 +24,23 @@ import tklearn as tk
 from tklearn.kernels import gemm, layernorm, reduction, rotary, saxpy, softmax, transpose
 from tklearn.kernels.arrays import cdiv
 
+DEVICE = "cuda"
+SIZES: dict[str, list[tuple]] = {
+    "softmax": [
+        (16384, 1024, "bfloat16"), (262144, 1024, "bfloat16"), (65536, 1024, "float32"),
+        (65536, 4096, "bfloat16"),
+    ],
+    "layernorm": [(16384, 1024), (262144, 1024)],
+    "rotary": [(1, 16, 16384, 64), (1, 16, 16384, 128), (16, 16, 16384, 64)],
+    "saxpy": [(1 << 27,)],
+    "transpose": [(16384, 16384)],
+    "reduction": [(1 << 28,)],
+    "gemm": [
+        (512, 512, 512, "bfloat16"), (1024, 1024, 1024, "bfloat16"), (2048, 2048, 2048, "bfloat16"),
+        (4096, 4096, 4096, "bfloat16"), (4096, 4096, 4096, "float16"),
+        (8192, 8192, 8192, "bfloat16"), (4095, 4097, 4088, "bfloat16"),
+    ],
+}  # fmt: skip
 UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}  # one rounding, relative
 
 
@@ -53,13 +70,9 @@ def softmax_cases(torch: Any) -> Iterator[Case]:
     from peers import triton_softmax
 
     compiled = torch.compile(lambda x: torch.softmax(x, -1), dynamic=False)
-    for rows, cols, dtype in (
-        (16384, 1024, torch.bfloat16),
-        (262144, 1024, torch.bfloat16),
-        (65536, 1024, torch.float32),
-        (65536, 4096, torch.bfloat16),
-    ):
-        x = torch.randn(rows, cols, device="cuda", dtype=dtype)
+    for rows, cols, name in SIZES["softmax"]:
+        dtype = getattr(torch, name)
+        x = torch.randn(rows, cols, device=DEVICE, dtype=dtype)
         y = torch.empty_like(x)
         kernel = softmax.short(_dtype(dtype))[cdiv(rows, 4)]
 
@@ -87,9 +100,9 @@ def layernorm_cases(torch: Any) -> Iterator[Case]:
         return torch.nn.functional.layer_norm(total, w.shape, w, b), total
 
     compiled = torch.compile(plain, dynamic=False)
-    for rows, cols in ((16384, 1024), (262144, 1024)):
-        x, r = (torch.randn(rows, cols, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-        w, b = (torch.randn(cols, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    for rows, cols in SIZES["layernorm"]:
+        x, r = (torch.randn(rows, cols, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+        w, b = (torch.randn(cols, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
         y, total = torch.empty_like(x), torch.empty_like(x)
         kernel = layernorm.short(tk.bf16)[cdiv(rows, 4)]
 
@@ -121,9 +134,9 @@ def rotary_cases(torch: Any) -> Iterator[Case]:
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
 
     compiled = torch.compile(plain, dynamic=False)
-    for batch, heads, rows, d in ((1, 16, 16384, 64), (1, 16, 16384, 128), (16, 16, 16384, 64)):
-        x = torch.randn(batch, heads, rows, d, device="cuda", dtype=torch.bfloat16)
-        angle = torch.rand(rows, d // 2, device="cuda") * 6.28
+    for batch, heads, rows, d in SIZES["rotary"]:
+        x = torch.randn(batch, heads, rows, d, device=DEVICE, dtype=torch.bfloat16)
+        angle = torch.rand(rows, d // 2, device=DEVICE) * 6.28
         cos, sin = angle.cos().bfloat16(), angle.sin().bfloat16()
         y = torch.empty_like(x)
         kernel = rotary.make(tk.bf16)[cdiv(rows * (d // 16), rotary.THREADS), cdiv(heads, 4), batch]
@@ -148,8 +161,8 @@ def rotary_cases(torch: Any) -> Iterator[Case]:
 
 
 def saxpy_cases(torch: Any) -> Iterator[Case]:
-    n = 1 << 27
-    x, y, out = (torch.randn(n, device="cuda") for _ in range(3))
+    ((n,),) = SIZES["saxpy"]
+    x, y, out = (torch.randn(n, device=DEVICE) for _ in range(3))
     kernel = saxpy.saxpy[cdiv(n, saxpy.THREADS)]
 
     def ours():
@@ -167,11 +180,12 @@ def saxpy_cases(torch: Any) -> Iterator[Case]:
 
 
 def transpose_cases(torch: Any) -> Iterator[Case]:
-    x = torch.randn(16384, 16384, device="cuda")
-    y = torch.empty_like(x)
+    ((rows, cols),) = SIZES["transpose"]
+    x = torch.randn(rows, cols, device=DEVICE)
+    y = torch.empty(cols, rows, device=DEVICE)
 
     def way(make):
-        kernel = make(tk.f32)[512, 512]
+        kernel = make(tk.f32)[cdiv(cols, 32), cdiv(rows, 32)]
 
         def call():
             kernel(x, y)
@@ -182,7 +196,7 @@ def transpose_cases(torch: Any) -> Iterator[Case]:
     def check(call):
         return largest(call()[:1024], x.t()[:1024], x.t()[:1024].abs() * 0 + 1e-30)
 
-    yield Case("transpose", "16384x16384", "float32", 2 * x.nbytes, {
+    yield Case("transpose", f"{rows}x{cols}", "float32", 2 * x.nbytes, {
         "tklearn": way(transpose.swizzled),
         "tklearn padded": way(transpose.padded),
         "tklearn naive": way(transpose.naive),
@@ -191,8 +205,8 @@ def transpose_cases(torch: Any) -> Iterator[Case]:
 
 
 def reduction_cases(torch: Any) -> Iterator[Case]:
-    n = 1 << 28
-    x = torch.randn(n, device="cuda")
+    ((n,),) = SIZES["reduction"]
+    x = torch.randn(n, device=DEVICE)
     want = x.double().sum(0, keepdim=True)
 
     def check(call):
@@ -208,18 +222,11 @@ def reduction_cases(torch: Any) -> Iterator[Case]:
 
 # ---------------------------------------------------------------------------------- tensor cores
 def gemm_cases(torch: Any) -> Iterator[Case]:
-    for m, n, k, dtype in (
-        (512, 512, 512, torch.bfloat16),
-        (1024, 1024, 1024, torch.bfloat16),
-        (2048, 2048, 2048, torch.bfloat16),
-        (4096, 4096, 4096, torch.bfloat16),
-        (4096, 4096, 4096, torch.float16),
-        (8192, 8192, 8192, torch.bfloat16),
-        (4095, 4097, 4088, torch.bfloat16),
-    ):
-        a = torch.randn(m, k, device="cuda", dtype=dtype)
-        b = torch.randn(k, n, device="cuda", dtype=dtype)
-        c = torch.empty(m, n, device="cuda", dtype=dtype)
+    for m, n, k, name in SIZES["gemm"]:
+        dtype = getattr(torch, name)
+        a = torch.randn(m, k, device=DEVICE, dtype=dtype)
+        b = torch.randn(k, n, device=DEVICE, dtype=dtype)
+        c = torch.empty(m, n, device=DEVICE, dtype=dtype)
         config = gemm.choose(m, n)
         kernel = gemm.make(_dtype(dtype), config)[cdiv(m, config.BM) * cdiv(n, config.BN)]
 
@@ -228,7 +235,7 @@ def gemm_cases(torch: Any) -> Iterator[Case]:
             return c
 
         def check(call, a=a, b=b, k=k, dtype=dtype):
-            rows = torch.linspace(0, a.shape[0] - 1, 64, device="cuda").long()
+            rows = torch.linspace(0, a.shape[0] - 1, 64, device=DEVICE).long()
             want = a[rows].double() @ b.double()
             size = a[rows].double().abs() @ b.double().abs()
             bound = UNIT[_name(dtype)] * want.abs() + size * 2.0**-24 * k**0.5 * 4
@@ -260,7 +267,7 @@ def _dtype(dtype: Any) -> Any:
 
 def copy_bandwidth(torch: Any, rounds: int) -> float:
     """GB/s of a device copy of 2 GiB, read and write counted."""
-    x = torch.empty(1 << 29, device="cuda").normal_()
+    x = torch.empty(1 << 29, device=DEVICE).normal_()
     y = torch.empty_like(x)
     return 2 * x.nbytes / milliseconds({"copy": lambda: y.copy_(x)}, rounds)["copy"] / 1e6
 

@@ -460,7 +460,7 @@ def to_gpu(x: np.ndarray, library: str) -> Any:
     if library == "cupy":
         import cupy
 
-        return cupy.asarray(x)
+        return cupy.asarray(x.view(f"u{x.dtype.itemsize}")).view(x.dtype)
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if x.dtype == NUMPY_DTYPES["bf16"]:
         return torch.from_numpy(x.view(np.int16)).cuda().view(torch.bfloat16)
