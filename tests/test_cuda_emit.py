@@ -20,6 +20,7 @@ from tklearn.cuda.cppnames import Names, legal
 from tklearn.cuda.emit import c_string, emit
 from tklearn.cuda.expr import f32_text, literal
 from tklearn.cuda.listing import show
+from tklearn.kernels import gemm, layernorm, saxpy, softmax, transpose
 from tklearn.lang import ir
 from tklearn.lang import types as T
 from tklearn.lang.errors import Loc
@@ -42,6 +43,11 @@ EXAMPLES = {
     "tiles_bf16": lambda: cases.specialise(cases.tiles(T.bf16), 64, cases.TILE_DIMS),
     "tiles_f32": lambda: cases.specialise(cases.tiles(T.f32), 64, cases.TILE_DIMS),
     "instructions": lambda: cases.specialise(cases.instructions, 32, {"A": 2, "C": 2}),
+    "gallery_saxpy": lambda: saxpy.saxpy.ir(),
+    "gallery_transpose": lambda: transpose.swizzled(T.f32).ir(),
+    "gallery_softmax": lambda: softmax.short(T.bf16).ir(D=1024),
+    "gallery_layernorm": lambda: layernorm.short(T.bf16).ir(D=1024),
+    "gallery_gemm": lambda: gemm.make(T.bf16).ir(),
     "products_e4m3": lambda: cases.specialise(cases.products(T.e4m3), 32, {"A": 2, "C": 2}),
 }
 
@@ -49,7 +55,7 @@ EXAMPLES = {
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_golden(name: str) -> None:
     path = GOLDEN / f"{name}.cu"
-    text = re.sub(r'(cuda_cases\.py"?)[:,] ?\d+', r"\1", emit(EXAMPLES[name]()).text)  # lines move
+    text = re.sub(r'(\w+\.py"?)[:,] ?\d+', r"\1", emit(EXAMPLES[name]()).text)  # lines move
     if os.environ.get("TKLEARN_UPDATE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)

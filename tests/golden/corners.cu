@@ -13,7 +13,9 @@ __device__ __forceinline__ rt<float, 16, 16> normalise(rt<float, 16, 16>& t) {
 }
 
 __device__ __forceinline__ void corner(
-        st<f16, 32, 32, 64>& tile, st_view<st<f16, 32, 32, 64>, 16, 16> window_, arr<float, 32>& bins, sv<float, 32> (&parts)[2], const col_vec<float, 16>& v, vec<float, 4> quad, long long big) {
+        st<f16, 32, 32, 64>& tile, st_view<st<f16, 32, 32, 64>, 16, 16> window_,
+        arr<float, 32>& bins, sv<float, 32> (&parts)[2], const col_vec<float, 16>& v,
+        vec<float, 4> quad, long long big) {
     rt<f16, 16, 16> r;
     warp::load(r, window_);
     warp::store(subtile<16, 16>(tile, {0, 1}), r);
