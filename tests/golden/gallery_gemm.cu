@@ -32,10 +32,10 @@ extern "C" __global__ void __launch_bounds__(128) gemm(
     for (int k = 0; k < steps; k++) {
         wait_group<1>();
         block::sync();
-        int ahead = k + 3 - 1;
+        int ahead = k + 2;
         if (ahead < steps) {
-            block::load_async(a_s[floormod(ahead, 3)], A, {row_, ahead});
-            block::load_async(b_s[floormod(ahead, 3)], B, {ahead, col_});
+            block::load_async(a_s[ahead % 3], A, {row_, ahead});
+            block::load_async(b_s[ahead % 3], B, {ahead, col_});
         }
         commit_group();
         {  // s = 0
