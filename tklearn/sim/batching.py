@@ -26,6 +26,7 @@ class Shape:
         for body in (kernel.body, *(f.body for f in kernel.functions)):
             self._axes(body, body, body)
         self.single = bool(self.bad & ir.DATA)
+        self.bytes_per_block = self._bytes_per_block()
 
     # ------------------------------------------------------------------ what masks cannot express
     def unmaskable(self, nodes: Any) -> bool:
@@ -137,7 +138,7 @@ class Shape:
         )
 
     # ----------------------------------------------------------------------------- size of a batch
-    def bytes_per_block(self) -> int:
+    def _bytes_per_block(self) -> int:
         """Decoded bytes that one block keeps alive: registers, shared memory, lane values."""
         k = self.kernel
         shared = sum(_decoded(s.type) for s in k.shared)

@@ -21,10 +21,13 @@ from tklearn.sim.memory import Place, SharedMem
 class Copy:
     """One execution of a cooperative copy by all its warps."""
 
-    __slots__ = ("key", "mem", "values", "deltas")
+    __slots__ = ("key", "mem", "values", "win", "chunk", "kinds", "times")
 
-    def __init__(self, key: Any, mem: SharedMem, values: Any, deltas: dict[int, Any]) -> None:
-        self.key, self.mem, self.values, self.deltas = key, mem, values, deltas
+    def __init__(self, key: Any, mem: SharedMem, win: Any, chunk: int, blocks: int) -> None:
+        self.key, self.mem, self.win, self.chunk = key, mem, win, chunk
+        self.values: Any = None
+        self.kinds = win.keys()
+        self.times = blocks // max(sum(k[2] for k in self.kinds), 1)
 
     def arrive(self) -> None:
         if self.values is not None:
@@ -59,46 +62,41 @@ def _part(mem: SharedMem, threads: int, chunk: int, warp: int) -> Place:
     return p
 
 
-def _deltas(w: Any, kind: str, mem: SharedMem, g: Any, win: Any, threads: int) -> list[tuple[Any, int]]:
-    """What this warp's part adds, and how often. A store past the edge goes by elements."""
-    kinds = win.keys()
-    times = w.batch.n // max(sum(k[2] for k in kinds), 1)
-    rank = w.id if threads > 32 else 0
-    pitch = g.bstr4[2]
-    return [(counters.copy_delta(kind, mem.geo.tile, threads, rank, pitch,
-                                 _chunk(mem, g, kind != "store" or limit is None), limit, start), n * times)
-            for limit, start, n in kinds]
+def _count(w: Any, s: Any, kind: str, c: Copy, g: Any, threads: int) -> None:
+    """Add what this warp's part costs."""
+    if w.counting:
+        rank, pitch, tile = w.id if threads > 32 else 0, g.bstr4[2], c.mem.geo.tile
+        for limit, start, n in c.kinds:
+            key = (kind, tile, threads, rank, pitch, c.chunk, limit, start)
+            delta = s.cache.get(key)
+            if delta is None:
+                delta = s.cache[key] = counters.copy_delta(*key)
+            w.add(s.line, delta, n * c.times)
 
 
-def _copy(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int) -> tuple[Copy, Any, bool]:
+def _copy(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, whole: bool) -> tuple[Copy, bool]:
     """The copy that this execution belongs to: all warps' k-th run of one statement is one copy."""
     turn = w.turns.get(s.id, 0)
     w.turns[s.id] = turn + 1
     key = (s.id, turn, w.id if threads <= 32 else -1)
     c = mem.copy
     if c is not None and c.key == key:
-        return c, None, False
+        return c, False
     win = _window(w, s, mem, g, at)
-    c = mem.copy = Copy(key, mem, None, {})
-    c.deltas = {"win": win}  # type: ignore[dict-item]
-    return c, win, True
+    c = mem.copy = Copy(key, mem, win, _chunk(mem, g, whole or not win.clipped), w.batch.n)
+    return c, True
 
 
 def group_load(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, later: bool) -> None:
     """Copy a tile of `g` into `mem`, by `threads` threads; `later`: with cp.async."""
-    c, win, first = _copy(w, s, mem, g, at, threads)
+    c, first = _copy(w, s, mem, g, at, threads, True)
     if first:
         w.batch.flush(g)
         if g.owners is not None and g.read:
-            g.owners.tile(w, s, win, False, "group")
-        c.values = win.load()
-    win = c.deltas["win"]  # type: ignore[index]
-    chunk = _chunk(mem, g, True)
-    if w.counting:
-        kind = "async" if later and chunk >= 4 else "load"
-        for delta, n in _deltas(w, kind, mem, g, win, threads):
-            w.add(s.line, delta, n)
-    part = _part(mem, threads, chunk, w.id if threads > 32 else 0) if mem.log is not None else None
+            g.owners.tile(w, s, c.win, False, "group")
+        c.values = c.win.load()
+    _count(w, s, "async" if later and c.chunk >= 4 else "load", c, g, threads)
+    part = _part(mem, threads, c.chunk, w.id if threads > 32 else 0) if mem.log is not None else None
     if later:
         pending = mem.log.issue(w, part, s) if mem.log is not None else None
         w.copies.start(Flight(c, pending, mem.log))
@@ -110,17 +108,13 @@ def group_load(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, 
 
 def group_store(w: Any, s: Any, g: Any, mem: SharedMem, at: tuple, threads: int) -> None:
     """Copy `mem` to a tile of `g`, by `threads` threads."""
-    c, win, first = _copy(w, s, mem, g, at, threads)
-    win = c.deltas["win"]  # type: ignore[index]
-    chunk = _chunk(mem, g, not win.clipped)
+    c, first = _copy(w, s, mem, g, at, threads, False)
     if mem.log is not None:
-        mem.log.read(w, _part(mem, threads, chunk, w.id if threads > 32 else 0), s)
+        mem.log.read(w, _part(mem, threads, c.chunk, w.id if threads > 32 else 0), s)
     if first:
         w.batch.flush(g)
         if g.owners is not None:
-            g.owners.tile(w, s, win, True, "group")
+            g.owners.tile(w, s, c.win, True, "group")
         d = mem.values()
-        win.store(d.reshape(len(d), win.rows, win.cols), w.batch.n)
-    if w.counting:
-        for delta, n in _deltas(w, "store", mem, g, win, threads):
-            w.add(s.line, delta, n)
+        c.win.store(d.reshape(len(d), c.win.rows, c.win.cols), w.batch.n)
+    _count(w, s, "store", c, g, threads)

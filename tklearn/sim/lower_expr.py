@@ -341,7 +341,7 @@ class Expressions:
     def op_function(self, op: Any) -> str:
         key = "_op_" + op.name.replace(".", "_")
         if key not in self.ns:
-            self.ns[key] = op.intrinsic[1] if op.intrinsic is not None else self.ns["_ops"][op.name]
+            self.ns[key] = self.ns["_ops"][op.name] if op.intrinsic is None else _bare(op.intrinsic[1])
         return key
 
     def args(self, e: Any, m: str) -> list[ast.expr]:
@@ -367,6 +367,11 @@ class Expressions:
 
     def function(self, fn: ir.Function) -> str:
         raise NotImplementedError
+
+
+def _bare(fn: Any) -> Any:
+    """A learner's NumPy function, which knows no warps and places."""
+    return lambda _w, _site, _mask, *values: fn(*values)
 
 
 MEMORY = (GL, ST, SubST, SV, SArr)

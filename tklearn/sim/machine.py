@@ -29,7 +29,7 @@ from tklearn.sim.lower import Lowered
 from tklearn.sim.lower_expr import GRID_MAX
 
 ndarray = np.ndarray
-TARGET_BYTES = 4 << 20  # a batch's live values should stay in the second-level cache
+TARGET_BYTES = 16 << 20
 MAX_BATCH = 1024
 STEPS = 1 << 22
 SCHEDULES = ("rotate", "reverse", "random")
@@ -144,7 +144,7 @@ class Launch:
                 yield part[i : i + size]
 
     def _batch_size(self, max_bytes: int) -> int:
-        each = max(self.code.shape.bytes_per_block(), 1)
+        each = max(self.code.shape.bytes_per_block, 1)
         return int(max(1, min(MAX_BATCH, max(TARGET_BYTES // each, 1), max_bytes // each)))
 
 

@@ -29,13 +29,24 @@ NATURAL = {"i32": np.int32, "u32": np.uint32, "i64": np.int64, "u8": np.uint8, "
 class Tile:
     """A register tile or vector: `a` is (blocks or 1, rows, cols) or (blocks or 1, n) float32.
 
-    `mine` is the array that only this tile holds and may therefore be added to in place.
+    `mine` is the array that only this tile holds and may therefore be added to in place. `owed` is a
+    product that is still to be added (see ops.Product); reading `a` settles it.
     """
 
-    __slots__ = ("type", "name", "a", "mine")
+    __slots__ = ("type", "name", "_a", "mine", "owed")
 
     def __init__(self, type: Any, name: str, a: Any = None) -> None:
-        self.type, self.name, self.a, self.mine = type, name, a, None
+        self.type, self.name, self._a, self.mine, self.owed = type, name, a, None, None
+
+    @property
+    def a(self) -> Any:
+        if self.owed is not None:
+            self.owed.settle(self)
+        return self._a
+
+    @a.setter
+    def a(self, value: Any) -> None:
+        self._a, self.owed = value, None
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.type} = {self.a}"
@@ -43,7 +54,7 @@ class Tile:
 
 def use(t: Tile, w: Any, s: Any) -> Any:
     """The array of a tile that is read."""
-    if t.a is None:
+    if t._a is None:
         raise w.fault("TK513", f"'{t.name}' ({t.type}) is read but nothing was stored in it", s,
                       hint=f"fill it first: warp.zero({t.name}), warp.load({t.name}, ...)")
     return t.a

@@ -277,31 +277,87 @@ def _warp_load_async(w: Any, s: Any, m: Any, dst: Any, src: Any, at: Any) -> Non
 
 
 # ------------------------------------------------------------------------------- tensor cores
+LONGEST = 256  # inner size of a product that is put together from neighbouring pieces
+
+
+class Product:
+    """a @ b that an accumulator owes: neighbouring windows of the same two arrays join into one product.
+
+    Kernels cut the inner dimension into steps of one instruction; NumPy is much faster on longer ones.
+    """
+
+    __slots__ = ("a", "b", "k", "end")
+
+    def __init__(self, a: Any, b: Any) -> None:
+        self.a, self.b, self.k = a, b, a.shape[2]
+        self.end: Any = None
+
+    def extend(self, a: Any, b: Any) -> bool:
+        """Take a @ b in, if a continues the columns of mine and b the rows."""
+        x, y = self.a, self.b
+        if a.base is not x.base or b.base is not y.base or a.base is None or b.base is None:
+            return False
+        if a.strides != x.strides or b.strides != y.strides or self.k + a.shape[2] > LONGEST:
+            return False
+        if self.end is None:
+            self.end = (_address(x) + self.k * x.strides[2], _address(y) + self.k * y.strides[1])
+        pa, pb = _address(a), _address(b)
+        if (pa, pb) != self.end:
+            return False
+        self.k += a.shape[2]
+        self.end = (pa + a.shape[2] * a.strides[2], pb + a.shape[2] * b.strides[1])
+        return True
+
+    def settle(self, acc: Tile) -> None:
+        """Add the product to the accumulator."""
+        acc.owed = None
+        a, b = self.a, self.b
+        if self.k != a.shape[2]:
+            a, b = _longer(a, 2, self.k), _longer(b, 1, self.k)
+        r, now = np.matmul(a, b), acc._a
+        if now is acc.mine and len(now) >= len(r):
+            now += r
+        else:
+            r += now
+            acc._a = acc.mine = r
+
+
+def _address(x: Any) -> int:
+    return x.__array_interface__["data"][0]
+
+
+def _longer(x: Any, axis: int, k: int) -> Any:
+    """The window x, its `axis` made k long; the memory behind it belongs to the same array."""
+    shape = list(x.shape)
+    shape[axis] = k
+    return np.ndarray(shape, x.dtype, x.base, _address(x) - _address(x.base), x.strides)
+
+
 def _mma(ta: bool, tb: bool) -> Callable:
     def mma(w: Any, s: Any, m: Any, acc: Tile, a: Any, b: Any) -> None:
         d, x = acc.type, s.node.args[1].type
-        k = x.rows if ta else x.cols
         if w.counting:
             delta = s.cache.get("delta")
             if delta is None:
-                depth = {1: 32, 2: 16, 4: 8}[x.dtype.itemsize]
+                k, depth = x.rows if ta else x.cols, {1: 32, 2: 16, 4: 8}[x.dtype.itemsize]
                 delta = s.cache["delta"] = counters.Delta(
                     tensor_instructions=d.rows // 16 * (d.cols // 8) * (k // depth),
                     tensor_flops=2 * d.rows * d.cols * k)
             w.add(s.line, delta)
-        if _kind(x) == "f32":
-            a, b = numerics.round_to(a, "tf32"), numerics.round_to(b, "tf32")
-        if acc.a is None:
+        if acc._a is None:
             raise w.fault("TK513", f"'{acc.name}' ({d}) is added to but nothing was stored in it", s,
                           hint=f"start with warp.zero({acc.name})")
-        r = np.matmul(a.transpose(0, 2, 1) if ta else a, b.transpose(0, 2, 1) if tb else b)
-        if acc.a is acc.mine and len(acc.a) >= len(r):
-            acc.a += r
-        else:
-            r += acc.a
-            acc.a = acc.mine = r
-        if _kind(d) != "f32":
-            numerics.round_to(acc.a, _kind(d), out=acc.a)
+        if x.dtype.itemsize == 4:
+            a, b = numerics.round_to(a, "tf32"), numerics.round_to(b, "tf32")
+        a, b = a.transpose(0, 2, 1) if ta else a, b.transpose(0, 2, 1) if tb else b
+        if acc.owed is not None:
+            if acc.owed.extend(a, b):
+                return
+            acc.owed.settle(acc)
+        acc.owed = Product(a, b)
+        if d.dtype.itemsize != 4:
+            acc.owed.settle(acc)
+            acc._a = acc.mine = numerics.round_to(acc._a, _kind(d))
 
     return mma
 
@@ -453,7 +509,13 @@ OPS["cdiv"] = lanes.cdiv
 
 @op("sum")
 def _sum(w: Any, s: Any, m: Any, v: Any) -> Any:
-    return numerics.fold_sum(v)[:, None]
+    t = s.node.args[0].type
+    group = 8 if t.kind != "flat" else 32 * layouts.rv_width(t.n, t.dtype.itemsize)
+    return numerics.fold_sum(v, group=group)[:, None]
+
+
+def _fold_groups(t: ndarray, axis: int) -> ndarray:
+    return numerics.fold_sum(t, axis, group=8)  # reductions.cuh: groups of 8 rows or columns first
 
 
 def _reduction(fold: Callable, combine: Callable, axis: int) -> Callable:
@@ -467,7 +529,7 @@ def _reduction(fold: Callable, combine: Callable, axis: int) -> Callable:
 for _k, _axis in (("row", 2), ("col", 1)):
     OPS[f"{_k}_max"] = _reduction(numerics.fold_max, np.fmax, _axis)
     OPS[f"{_k}_min"] = _reduction(numerics.fold_min, np.fmin, _axis)
-    OPS[f"{_k}_sum"] = _reduction(numerics.fold_sum, np.add, _axis)
+    OPS[f"{_k}_sum"] = _reduction(_fold_groups, np.add, _axis)
 
 
 # ------------------------------------------------------------------------- between the lanes

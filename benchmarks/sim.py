@@ -1,0 +1,144 @@
+"""The simulator against plain NumPy doing the same work, in one process and with one BLAS thread.
+
+    python benchmarks/sim.py [--json FILE]
+
+The simulator runs at a learner's defaults: all checks and counters on. Each row gives the best of
+several runs of both, their ratio and the target of issue 2; rows without a NumPy side give seconds.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+import tklearn as tk
+from tklearn import block, blockIdx, threadIdx
+from tklearn.kernels import gemm, saxpy, softmax
+
+TILE = 16
+
+
+@tk.kernel(threads=(TILE, TILE))
+def matmul_lanes(A: tk.gl_fl, B: tk.gl_fl, C: tk.gl_fl):
+    a_s = tk.shared_array(tk.f32, TILE, TILE)
+    b_s = tk.shared_array(tk.f32, TILE, TILE)
+    row = blockIdx.y * TILE + threadIdx.y
+    col = blockIdx.x * TILE + threadIdx.x
+    total = 0.0
+    for k in range(A.cols // TILE):
+        a_s[threadIdx.y, threadIdx.x] = A[row, k * TILE + threadIdx.x]
+        b_s[threadIdx.y, threadIdx.x] = B[k * TILE + threadIdx.y, col]
+        block.sync()
+        for j in range(TILE):
+            total += a_s[threadIdx.y, j] * b_s[j, threadIdx.x]
+        block.sync()
+    C[row, col] = total
+
+
+class Row(NamedTuple):
+    """One comparison: seconds of the simulator and of NumPy (None), the ratio or the limit in seconds."""
+
+    name: str
+    sim: float
+    numpy: float | None
+    target: float
+    stats: dict[str, int]
+
+    @property
+    def value(self) -> float:
+        return self.sim / self.numpy if self.numpy else self.sim
+
+
+def best(f: Callable[[], Any], n: int = 5) -> float:
+    f()
+    times = []
+    for _ in range(n):
+        start = time.perf_counter()
+        f()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def interleaved(f: Callable[[], Any], g: Callable[[], Any], n: int = 7) -> tuple[float, float]:
+    """Best times of f and g, taking turns, so that a busy moment hurts both."""
+    pairs = [(best(f, 1), best(g, 3)) for _ in range(n)]
+    return min(p[0] for p in pairs), min(p[1] for p in pairs)
+
+
+def gemm_row(m: int, n: int, k: int, target: float) -> Row:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((m, k), (k, n)))
+    fa, fb = a.astype(np.float32), b.astype(np.float32)
+    _, told = gemm.run(a, b, report=True)
+    sim, plain = interleaved(lambda: gemm.run(a, b), lambda: fa @ fb)
+    return Row(f"gemm {m}x{n}x{k}", sim, plain, target, told.stats)
+
+
+def softmax_row() -> Row:
+    x = np.random.default_rng(0).standard_normal((4096, 1024)).astype(np.float32)
+
+    def plain() -> np.ndarray:
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+
+    _, told = softmax.run(x, report=True)
+    sim, other = interleaved(lambda: softmax.run(x), plain)
+    return Row("softmax 4096x1024", sim, other, 4.0, told.stats)
+
+
+def lanes_row(n: int = 256) -> Row:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((n, n)).astype(np.float32) for _ in range(2))
+    c = np.zeros((n, n), np.float32)
+    told = matmul_lanes[n // TILE, n // TILE](a, b, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-3)
+    return Row(f"matmul by lanes {n}", best(lambda: matmul_lanes[n // TILE, n // TILE](a, b, c), 3), None, 2.0, told.stats)
+
+
+def saxpy_row(n: int = 1 << 20) -> Row:
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(n).astype(np.float32) for _ in range(2))
+    _, told = saxpy.run(2.0, x, y, report=True)
+    return Row(f"saxpy {n}", best(lambda: saxpy.run(2.0, x, y)), None, 0.2, told.stats)
+
+
+def rows() -> list[Row]:
+    square = [gemm_row(512, 512, 512, 6.0), gemm_row(1024, 1024, 1024, 6.0)]
+    ragged = gemm_row(500, 300, 200, 0.0)
+    round_one = gemm_row(512, 320, 192, 0.0)
+    each = ragged.sim / (500 * 300 * 200), round_one.sim / (512 * 320 * 192)
+    per_element = Row("gemm 500x300x200 per element / round", each[0], each[1], 2.0, ragged.stats)
+    return [*square, per_element, softmax_row(), lanes_row(), saxpy_row()]
+
+
+def main() -> int:
+    out = rows()
+    print(f"{'':38} {'simulator':>10} {'NumPy':>10} {'ratio':>7} {'target':>7}  batches resumes")
+    for r in out:
+        unit = 1e12 if "per element" in r.name else 1e3
+        name = "ps" if unit == 1e12 else "ms"
+        plain = f"{r.numpy * unit:7.1f} {name}" if r.numpy else ""
+        value = f"{r.value:.2f}x" if r.numpy else ""
+        target = f"{r.target:g}x" if r.numpy else f"{r.target * 1e3:g} ms"
+        mark = "" if r.value <= r.target else "  MISSED"
+        print(f"{r.name:38} {r.sim * unit:7.1f} {name} {plain:>10} {value:>7} {target:>7}  "
+              f"{r.stats.get('batches', 0):7} {r.stats.get('resumes', 0):7}{mark}")
+    if "--json" in sys.argv:
+        with open(sys.argv[sys.argv.index("--json") + 1], "w") as f:
+            json.dump([{**r._asdict(), "value": r.value} for r in out], f, indent=1)
+    return any(r.value > r.target for r in out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
