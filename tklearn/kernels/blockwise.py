@@ -10,7 +10,7 @@ WARPS = THREADS // 32
 @tk.device
 def block_sum(value: tk.f32, parts):
     """The sum over all threads, in every thread; parts: a shared array of WARPS numbers."""
-    for i in tk.static_range(5):
+    for i in range(5):
         value += warp.shfl_xor(value, 16 >> i)  # after five exchanges each lane has the warp's sum
     block.sync()  # parts may still be read for the sum before this one
     if laneid() == 0:
@@ -25,7 +25,7 @@ def block_sum(value: tk.f32, parts):
 @tk.device
 def block_max(value: tk.f32, parts):
     """The largest value of all threads, in every thread; parts: a shared array of WARPS numbers."""
-    for i in tk.static_range(5):
+    for i in range(5):
         value = max(value, warp.shfl_xor(value, 16 >> i))
     block.sync()
     if laneid() == 0:

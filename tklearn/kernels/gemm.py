@@ -71,7 +71,7 @@ def make(T: Any = tk.bf16, config: Config = BIG) -> tk.Kernel:
         for k in range(steps):
             tk.wait_group(STAGES - 2)  # my copies for step k are here
             block.sync()  # everybody's are, and nobody reads step k - 1 any more
-            ahead = k + STAGES - 1
+            ahead = k + (STAGES - 1)
             if ahead < steps:
                 block.load_async(a_s[ahead % STAGES], A, (row, ahead))
                 block.load_async(b_s[ahead % STAGES], B, (ahead, col))

@@ -22,7 +22,7 @@ SHARE = THREADS * EACH  # of one block
 def own_share(x, n: tk.i32):
     """This thread's sum: every 256th element, so that the lanes of a warp read neighbours."""
     total = 0.0
-    for j in tk.static_range(EACH):
+    for j in range(EACH):
         i = blockIdx.x * SHARE + j * THREADS + threadIdx.x
         if i < n:
             total += x[i]

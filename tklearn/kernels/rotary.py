@@ -30,7 +30,7 @@ def make(T: Any = tk.f32, HEADS: int = 4) -> tk.Kernel:
         if row < x.rows:
             c = tk.vec(cos, W)[row, part]  # elements part * W and the next W - 1, in one access
             s = tk.vec(sin, W)[row, part]
-            for j in tk.static_range(HEADS):
+            for j in range(HEADS):
                 head = blockIdx.y * HEADS + j
                 if head < x.depth:
                     a = tk.vec(x, W)[blockIdx.z, head, row, part]
