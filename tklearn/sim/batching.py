@@ -41,7 +41,7 @@ class Shape:
         return self._unmaskable[key]
 
     def _whole(self, n: Any) -> bool:
-        if isinstance(n, (ir.Do, ir.Print, ir.Breakpoint, ir.Subtile)):
+        if isinstance(n, (ir.Do, ir.Subtile)):
             return True
         if isinstance(n, ir.Call):
             return n.op.scope != "lane" or n.op.effect == "shuffle" or n.op.intrinsic is not None

@@ -188,7 +188,7 @@ def _load_window(w: Any, s: Any, src: Any, t: RT) -> Any:
     key = (r0, c0, id(mem.geo))
     known = s.cache.get(key)
     if known is None:
-        how = "ldmatrix" if mem.geo.itemsize == 2 else t.layout.name
+        how = "ldmatrix" if mem.geo.itemsize == 2 and mem.geo.tile.chunk >= 16 else t.layout.name
         known = s.cache[key] = (mem.geo.window(r0, c0, t.rows, t.cols, how), _window_delta(w, s, mem, r0, c0, t, "ld"),
                                 how == "ldmatrix", mem.geo)
     place, delta, collective, _ = known
