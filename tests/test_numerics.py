@@ -93,9 +93,9 @@ def test_rounding_at_the_edges():
     same(num.round_to(tiny, "f16"), [-0.0, 2.0**-10, tiny[2].astype(np.float16), 0.0, -0.0])
 
 
-def test_tf32_ignores_the_low_bits():
-    x = floats(0x3F801FFF, 0xBF803000, 0x7F800000, 0x7FFFFFFF, 0x00001FFF)
-    want = floats(0x3F800000, 0xBF802000, 0x7F800000, 0x7FFFE000, 0)
+def test_tf32_rounds_ties_away():
+    x = floats(0x3F801FFF, 0x3F800FFF, 0xBF803000, 0x3F801000, 0x7F800000, 0x7FFFFFFF, 0x00000FFF)
+    want = floats(0x3F802000, 0x3F800000, 0xBF804000, 0x3F802000, 0x7F800000, 0x7FFFE000, 0)
     assert num.round_to(x, "tf32").view(np.uint32).tolist() == want.view(np.uint32).tolist()
 
 

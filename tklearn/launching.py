@@ -8,12 +8,11 @@ from __future__ import annotations
 import numbers
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tklearn import tensor
 from tklearn.lang import ir
 from tklearn.lang import types as T
-from tklearn.lang.errors import LaunchError, Loc
+from tklearn.lang.errors import LaunchError
+from tklearn.lang.frontend import parameter_loc
 from tklearn.lang.types import GL, ConstType, Scalar
 from tklearn.report import Report
 from tklearn.tensor import Array
@@ -47,11 +46,20 @@ def launch(
         )
     from tklearn.cuda.launch import run
 
-    return run(spec, grid, arrays, where, counting=machine == "counting")
+    report = run(spec, grid, arrays, where, counting=machine == "counting")
+    if machine is None:
+        from tklearn.cuda.quick import Quick
+
+        k.quick = k.quick or Quick(k.params)
+        k.quick.remember(args, kwargs, spec, where)
+    return report
 
 
 def typed(k: Kernel, values: list[Any]) -> tuple[dict[str, T.Type], list[Any]]:
-    """The argument types, and the arguments as Array or Python numbers. Errors TK400-TK402, TK406."""
+    """The argument types, and the arguments as Array or Python numbers.
+
+    Errors: TK400 to TK402, TK406.
+    """
     types: dict[str, T.Type] = {}
     out: list[Any] = []
     runtime = [(n, t) for n, t in k.params.items() if not isinstance(t, ConstType)]
@@ -67,54 +75,61 @@ def typed(k: Kernel, values: list[Any]) -> tuple[dict[str, T.Type], list[Any]]:
     return types, out
 
 
-def _loc(k: Kernel) -> Loc:
-    return Loc(k.fn.__code__.co_filename, k.fn.__code__.co_firstlineno)
+def _refuse(k: Kernel, name: str, code: str, message: str, hint: str = "") -> LaunchError:
+    """An error about one argument, shown at its parameter."""
+    return LaunchError(code, message, parameter_loc(k.fn, name), hint)
 
 
 def array_argument(k: Kernel, name: str, t: GL, v: Any) -> Array:
+    """One argument as an array that the kernel can use. Errors TK400, TK401, TK402, TK406."""
     a = tensor.describe(v)
     want = f"'{name}' of {k.__name__}"
     if a is None:
-        raise LaunchError(
+        raise _refuse(
+            k,
+            name,
             "TK400",
             f"{want} must be an array of {t.dtype.name}, not {type(v).__name__}",
-            hint="pass a NumPy, CuPy or torch array",
+            f"pass a NumPy, CuPy or torch array: np.asarray(x, {_numpy_name(t.dtype)})",
         )
     if a.dtype != t.dtype:
-        fix = {
-            "numpy": f"x.astype({_numpy_name(t.dtype)})",
-            "cupy": f"x.astype({_numpy_name(t.dtype)})",
-            "torch": f"x.to(torch.{_torch_name(t.dtype)})",
-        }
-        raise LaunchError(
+        fix = f"x.astype({_numpy_name(t.dtype)})"
+        if a.library == "torch":
+            fix = f"x.to(torch.{_torch_name(t.dtype)})"
+        raise _refuse(
+            k,
+            name,
             "TK401",
             f"{want} must be {t.dtype.name}, but it is {a.dtype_name}",
-            hint=f"convert with {fix[a.library]}",
+            f"convert with {fix}, or annotate another dtype",
         )
     if not 1 <= len(a.shape) <= 4:
-        raise LaunchError(
-            "TK402", f"{want} has {len(a.shape)} dimensions", hint="arrays have 1 to 4; use reshape"
+        raise _refuse(
+            k,
+            name,
+            "TK402",
+            f"{want} has {len(a.shape)} dimensions",
+            "arrays have 1 to 4: x.reshape(...)",
         )
-    if a.size and (a.strides[-1] != 1 and a.shape[-1] > 1 or any(s < 0 for s in a.strides)):
-        raise LaunchError(
+    if a.size and ((a.strides[-1] != 1 and a.shape[-1] > 1) or any(s < 0 for s in a.strides)):
+        dense = {"numpy": "np.ascontiguousarray(x)", "cupy": "cupy.ascontiguousarray(x)"}
+        raise _refuse(
+            k,
+            name,
             "TK402",
             f"{want} has strides {a.strides} (in elements)",
-            hint="the last axis must be contiguous and no stride negative: "
-            + (
-                "np.ascontiguousarray(x)"
-                if a.library == "numpy"
-                else "x.contiguous()"
-                if a.library == "torch"
-                else "cupy.ascontiguousarray(x)"
-            ),
+            "the last axis must be contiguous and no stride negative: "
+            + dense.get(a.library, "x.contiguous()"),
         )
     if any(n >= 1 << 31 for n in a.shape):
-        raise LaunchError("TK402", f"{want} has shape {a.shape}", hint="each axis is below 2**31")
+        raise _refuse(k, name, "TK402", f"{want} has shape {a.shape}", "each axis is below 2**31")
     if a.requires_grad and _grad_enabled():
-        raise LaunchError(
+        raise _refuse(
+            k,
+            name,
             "TK406",
             f"{want} requires grad, and a kernel has no gradient of its own",
-            hint="pass x.detach(), work under torch.no_grad(), or make an operator with tk.torch_op",
+            "pass x.detach(), work under torch.no_grad(), or make an operator with tk.torch_op",
         )
     return a
 
@@ -140,22 +155,30 @@ def _torch_name(d: T.DType) -> str:
 def number_argument(k: Kernel, name: str, t: Scalar, v: Any) -> Any:
     d = t.dtype
     v = v.item() if hasattr(v, "item") and getattr(v, "shape", None) == () else v
+    what = f"'{name}' of {k.__name__}"
     if not isinstance(v, numbers.Real):
-        raise LaunchError(
-            "TK400", f"'{name}' of {k.__name__} must be a number ({d.name}), not {type(v).__name__}"
+        hint = "annotate it as an array, tk.gl_fl, if one was meant" if tensor.describe(v) else ""
+        raise _refuse(
+            k, name, "TK400", f"{what} must be a number ({d.name}), not {type(v).__name__}", hint
         )
     if d.kind == "f":
         return float(v)
     if d.kind == "b":
         return bool(v)
     if not isinstance(v, numbers.Integral):
-        raise LaunchError(
-            "TK400", f"'{name}' of {k.__name__} must be a whole number ({d.name}), not {v!r}"
+        raise _refuse(
+            k,
+            name,
+            "TK400",
+            f"{what} must be a whole number ({d.name}), not {v!r}",
+            "pass int(x), or annotate it tk.f32",
         )
     lo, hi = RANGES[d.name]
     n = int(v)
     if not lo <= n < hi:
-        raise LaunchError("TK400", f"'{name}' of {k.__name__} is {n}, which does not fit {d.name}")
+        raise _refuse(
+            k, name, "TK400", f"{what} is {n}, which does not fit {d.name}", f"{lo} to {hi - 1}"
+        )
     return n
 
 
@@ -210,7 +233,8 @@ def check_outputs(k: Kernel, spec: ir.Kernel, arrays: list[Any]) -> None:
         if tensor.overlaps_itself(a):
             raise LaunchError(
                 "TK403",
-                f"'{s.name}' is an output, but several of its indices name one element (strides {a.strides})",
+                f"'{s.name}' is an output of {k.__name__}, but several of its indices name "
+                f"one element (strides {a.strides})",
                 s.loc,
                 "pass a copy: x.copy()",
             )
@@ -220,7 +244,7 @@ def check_outputs(k: Kernel, spec: ir.Kernel, arrays: list[Any]) -> None:
                     "TK403",
                     f"'{s.name}' is an output of {k.__name__} and overlaps '{r.name}'",
                     s.loc,
-                    "pass a copy of one of them",
+                    f"write into another array: {r.name}.copy(), np.empty_like({r.name})",
                 )
 
 
@@ -247,6 +271,3 @@ def simulate(
         wall=r.seconds,
         stats=stats,
     )
-
-
-__all__ = ["launch", "np", "typed"]

@@ -55,9 +55,9 @@ _FORMATS = {
 def round_to(x: ArrayLike, dtype: str, out: F32 | None = None) -> F32:
     """x (float32, any shape) rounded to `dtype`, as float32; into `out` if given (it may be x).
 
-    bf16, f16, e4m3, e5m2: as the GPU's cvt, see above. tf32: the low 13 bits of the significand are
-    cleared, which is what the tensor core makes of an f32 register: it ignores them. (Rounding to
-    tf32, cvt.rna.tf32.f32, is an instruction of its own that nothing here issues.) f32: a copy.
+    bf16, f16, e4m3, e5m2: as the GPU's cvt, see above. tf32: to the nearest with 10 bits of
+    significand, ties away from zero, as cvt.rna.tf32.f32, which the headers issue before a tf32
+    product (the tensor core itself would ignore the low 13 bits). f32: a copy.
     """
     if dtype not in _ROUND:
         raise ValueError(f"no rounding to {dtype!r}; known: {', '.join(_ROUND)}")
@@ -84,7 +84,10 @@ def _round_bf16(x: F32, out: F32) -> None:
 
 
 def _round_tf32(x: F32, out: F32) -> None:
-    np.bitwise_and(x.view(np.uint32), np.uint32(0xFFFFE000), out=out.view(np.uint32))
+    bits = x.view(np.uint32)
+    finite = (bits & np.uint32(0x7F800000)) != np.uint32(0x7F800000)
+    rounded = bits + np.where(finite, np.uint32(0x1000), np.uint32(0))
+    np.bitwise_and(rounded, np.uint32(0xFFFFE000), out=out.view(np.uint32))
 
 
 def _grid(fmt: _Format) -> Callable[[F32, F32], None]:
