@@ -60,7 +60,6 @@ CODES = {
     "TK422": "the kernel needs a newer GPU",
     "TK423": "the generated CUDA did not compile",
     "TK424": "the CUDA context is lost",
-    "TK425": "nothing has been recorded for this",
     # what the simulator catches while the kernel runs
     "TK500": "race between warps",
     "TK501": "race between lanes of a warp",

@@ -78,6 +78,14 @@ def _plain_parameters(front: Front) -> list[ast.arg]:
     return [*args.args, *args.kwonlyargs]
 
 
+def parameter_loc(fn: Callable, name: str) -> Loc:
+    """Where a parameter stands in the learner's source."""
+    front = Front(source_of(fn), {}, None)
+    args = front.src.node.args
+    found = next((a for a in [*args.args, *args.kwonlyargs] if a.arg == name), None)
+    return front.loc(found) if found is not None else front.src.loc
+
+
 def _annotation(front: Front, a: ast.arg) -> Any:
     """What a parameter's annotation means: Python's value, or the text of a postponed one."""
     try:
@@ -117,8 +125,10 @@ def specialise(
     """
     src = source_of(fn)
     front = Front(src, consts, Unit(threads))
-    params = [ir.Sym(n, t, "param", src.loc) for n, t in arg_types.items()]
+    params = [ir.Sym(n, t, "param", parameter_loc(fn, n)) for n, t in arg_types.items()]
     front.scopes.append({s.name: s for s in params})
+    for s in params:
+        front.need_dtype(s.type, s.loc)
     try:
         body = front.block(src.node.body)
     except RecursionError:
@@ -143,8 +153,6 @@ def specialise(
         dict(consts),
     )
     kernel.captures, kernel.helpers = front.captures, unit.captures
-    for s in params:
-        unit.need(DTYPE_ARCH.get(s.type.dtype.name, 75), src.loc)
     kernel.arch, kernel.arch_loc = unit.arch, unit.arch_loc
     analysis.place_shared(kernel)
     infer.infer(kernel)
@@ -233,9 +241,12 @@ class Front(Expressions):
     def declare(self, n: ast.Name, t: T.Type, storage: str) -> ir.Sym:
         sym = ir.Sym(n.id, t, storage, self.loc(n))
         self.scopes[-1][n.id] = sym
-        if self.unit and isinstance(t, (RT, RV, ST, SV, Regs)):
-            self.unit.need(DTYPE_ARCH.get(t.dtype.name, 75), sym.loc)
+        self.need_dtype(t, sym.loc)
         return sym
+
+    def need_dtype(self, t: T.Type, loc: Loc) -> None:
+        if self.unit:
+            self.unit.need(DTYPE_ARCH.get(t.dtype.name, 75), loc)
 
     def need(self, op: Op, args: list[Any], loc: Loc) -> None:
         assert self.unit

@@ -18,6 +18,7 @@ import types as pytypes
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from tklearn.lang import types as T
@@ -229,7 +230,9 @@ class Resolver:
         value = attribute(base, n.attr)
         if value is UNKNOWN:
             if isinstance(base, pytypes.ModuleType):
-                raise self.fail(n, "TK102", f"{base.__name__} has no {n.attr}")
+                near = get_close_matches(n.attr, dir(base), 1)
+                hint = f"did you mean {near[0]}?" if near else "check the spelling"
+                raise self.fail(n, "TK102", f"{base.__name__} has no {n.attr}", hint)
             return UNKNOWN
         path = _dotted(n)
         return self._captured(path, value) if path else plain(value)
