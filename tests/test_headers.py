@@ -27,6 +27,7 @@ ARCHS = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_120"]
 
 sys.path.insert(0, str(ROOT / "tests" / "cuda"))
 pytest.importorskip("ml_dtypes")
+import ptx_emulator  # noqa: E402
 from header_cases import CASES, Case, golden_cases, lane_cases, module_source  # noqa: E402
 
 # ---- compiling
@@ -45,7 +46,8 @@ def cuda_headers() -> str:
 
 
 def nvrtc_compile(source: str, arch: str, options: Sequence[str] = ()) -> tuple[bytes, str]:
-    """Source to (cubin, log with the ptxas report). Compile errors fail the test with their text."""
+    """Source to (cubin, or PTX for "compute_80", and the log with the ptxas report). Compile errors
+    fail the test with their text."""
     if importlib.util.find_spec("cupy") is None:
         pytest.skip("CuPy is not installed: no NVRTC")
     from cupy.cuda import nvrtc
@@ -58,7 +60,10 @@ def nvrtc_compile(source: str, arch: str, options: Sequence[str] = ()) -> tuple[
              f"-I{INCLUDE}", f"-I{cuda_headers()}", *options]  # fmt: skip
     try:
         nvrtc.compileProgram(program, tuple(flags))
-        return nvrtc.getCUBIN(program) + b"\0", nvrtc.getProgramLog(program)
+        log = nvrtc.getProgramLog(program)
+        if arch.startswith("compute_"):
+            return nvrtc.getPTX(program), log
+        return nvrtc.getCUBIN(program) + b"\0", log
     except nvrtc.NVRTCError:
         pytest.fail(f"{arch}: {nvrtc.getProgramLog(program)[:4000]}")
     finally:
@@ -136,20 +141,80 @@ def test_counting_build_compiles() -> None:
     nvrtc_compile(module_source(lane_cases(), "#define TK_COUNTING\n"), "sm_90a")
 
 
-# ---- values, on a GPU
+# ---- values
 
 
-def describe(a: object, nbytes: int = 48) -> np.void:
-    """The bytes of gl<T, N> for a CuPy array: pointer, dim[4], stride[3]."""
-    shape = (1,) * (4 - a.ndim) + tuple(a.shape)
+def compare(case: Case, outs: Sequence[np.ndarray]) -> str | None:
+    """None if the outputs are right, else what differs."""
+    for i, (got, want) in enumerate(
+        zip(outs, map(np.asarray, case.want(*case.inputs)), strict=True)
+    ):
+        g, f = got.astype(np.float64), want.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            close = np.abs(g - f) <= case.tol * (1 + np.abs(f))
+        bad = ~((g == f) | close | (np.isnan(g) & np.isnan(f)))
+        if bad.any():
+            at = tuple(int(j) for j in np.argwhere(bad)[0])
+            return f"out{i}: {int(bad.sum())} of {bad.size} differ, first at {at}: {got[at]} instead of {want[at]}"
+    return None
+
+
+def gl_bytes(address: int, a: object) -> bytes:
+    """gl<T, N> as the kernel receives it: pointer, dim[4], stride[3]."""
     strides = [s // a.itemsize for s in a.strides[:-1]]
-    full = [0] * (3 - len(strides)) + strides
     record = np.zeros(1, np.dtype([("p", "u8"), ("dim", "i4", 4), ("stride", "i8", 3)]))
-    record["p"], record["dim"], record["stride"] = a.data.ptr, shape, full
-    return np.frombuffer(record.tobytes(), np.dtype((np.void, nbytes)))[0]
+    record["p"], record["dim"] = address, (1,) * (4 - a.ndim) + tuple(a.shape)
+    record["stride"] = [0] * (3 - len(strides)) + strides
+    return record.tobytes()
 
 
-def run_case(module: object, case: Case, aligned: bool = True) -> str | None:
+def emulate(kernel: ptx_emulator.Kernel, case: Case) -> str | None:
+    """Runs one block on the CPU; also: nothing but the outputs is written."""
+    wants = [np.asarray(w) for w in case.want(*case.inputs)]
+    arrays = [*map(np.ascontiguousarray, case.inputs), *(np.zeros(w.shape, w.dtype) for w in wants)]
+    starts = np.cumsum([256] + [-(-a.nbytes // 256) * 256 + 256 for a in arrays])
+    memory = np.full(starts[-1] + 256, 0xAB, np.uint8)
+    places = [slice(int(s), int(s) + a.nbytes) for s, a in zip(starts, arrays)]
+    for a, p in zip(arrays, places):
+        memory[p] = a.reshape(-1).view(np.uint8)
+    before = memory.copy()
+    params = [gl_bytes(ptx_emulator.GLOBAL + p.start, a) for a, p in zip(arrays, places)]
+    try:
+        ptx_emulator.Block(kernel, case.threads, params, memory, case.smem).run()
+    except ptx_emulator.Fault as e:
+        return str(e)
+    first = len(case.inputs)
+    outs = [
+        memory[p].view(a.dtype).reshape(a.shape) for a, p in zip(arrays[first:], places[first:])
+    ]
+    wrong = compare(case, outs)
+    for p in places[first:]:
+        before[p] = memory[p]
+    return wrong or ("writes outside its outputs" if (before != memory).any() else None)
+
+
+@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
+def test_values_by_emulation(arch: str, part: int) -> None:
+    """The PTX of every function, run on the CPU: values, bounds and alignment without a GPU. (All
+    variants of all cases run on the GPU, below.)"""
+    cases = one_of_each(arch)[part::3]
+    virtual = arch.replace("sm_", "compute_")
+    kernels = ptx_emulator.parse(nvrtc_compile(module_source(cases), virtual)[0].decode())
+    failures = [f"{c.name}: {m}" for c in cases if (m := emulate(kernels[c.name], c))]
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("stem", golden_cases(1))
+def test_goldens_by_emulation(stem: str) -> None:
+    ptx, _ = nvrtc_compile((ROOT / "tests" / "cuda" / f"{stem}.cu").read_text(), "compute_80")
+    kernels = ptx_emulator.parse(ptx.decode())
+    cases = [c for c in golden_cases(1)[stem] if c.grid == (1,)]
+    failures = [f"{c.name}: {m}" for c in cases if (m := emulate(kernels[c.name], c))]
+    assert not failures, "\n".join(failures)
+
+
+def run_case(module: object, case: Case) -> str | None:
     """None if the outputs are right, else what differs."""
     import cupy
 
@@ -161,23 +226,11 @@ def run_case(module: object, case: Case, aligned: bool = True) -> str | None:
         from cupy_backends.cuda.api import driver
 
         driver.funcSetAttribute(function.ptr, 8, case.smem)
-    function(
-        case.grid, (case.threads,), tuple(describe(a) for a in (*raw, *outs)), shared_mem=case.smem
-    )
+    struct = np.dtype((np.void, 48))
+    args = [np.frombuffer(gl_bytes(a.data.ptr, a), struct)[0] for a in (*raw, *outs)]
+    function(case.grid, (case.threads,), tuple(args), shared_mem=case.smem)
     cupy.cuda.runtime.deviceSynchronize()
-    for i, (o, w) in enumerate(zip(outs, want, strict=True)):
-        got = o.get().view(w.dtype)
-        if w.dtype.kind in "iu":
-            bad = got != w
-        else:
-            g, f = got.astype(np.float64), w.astype(np.float64)
-            with np.errstate(invalid="ignore"):
-                close = np.abs(g - f) <= case.tol * (1 + np.abs(f))
-            bad = ~((g == f) | close | (np.isnan(g) & np.isnan(f)))
-        if bad.any():
-            at = tuple(int(j) for j in np.argwhere(bad)[0])
-            return f"out{i}: {int(bad.sum())} of {bad.size} differ, first at {at}: {got[at]} instead of {w[at]}"
-    return None
+    return compare(case, [o.get().view(w.dtype) for o, w in zip(outs, want, strict=True)])
 
 
 @pytest.mark.gpu
