@@ -304,6 +304,29 @@ def test_torch_arrays_on_the_cpu() -> None:
     assert (total.dtype, tuple(total.shape)) == (torch.float32, (1,))
 
 
+def test_every_run_makes_a_torch_operator() -> None:
+    """Under torch's tracing sizes have no values and tensors no memory; `run` has to bear that."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    calls = {
+        "gallery_gemm": (gemm.run, [half(33, 40), half(40, 17)]),
+        "gallery_softmax": (softmax.run, [plain(5, 65)]),
+        "gallery_layernorm": (layernorm.run, row_inputs(5, 65, tk.f32)),
+        "gallery_rotary": (rotary.run, rotary_inputs((1, 2, 9, 64), tk.f32)),
+        "gallery_sum": (reduction.run, [plain(5000)]),
+        "gallery_transpose": (transpose.run, [plain(7, 65)]),
+    }
+    for name, (run, arrays) in calls.items():
+        names = "abcd"[: len(arrays)]
+        made: dict[str, Any] = {"run": run, "Tensor": torch.Tensor}
+        pair = "tuple[Tensor, Tensor]" if run is layernorm.run else "Tensor"
+        takes = ", ".join(f"{n}: Tensor" for n in names)
+        exec(f"def f({takes}) -> {pair}: return run({', '.join(names)})", made)
+        tk.torch_op(made["f"], name=name)
+        tensors = tuple(torch.from_numpy(a.astype(np.float32)) for a in arrays)
+        tensors = tuple(t.bfloat16() for t in tensors) if run is gemm.run else tensors
+        torch.library.opcheck(getattr(torch.ops.tklearn, name).default, tensors)
+
+
 def plain(*shape: int) -> np.ndarray:
     return normal(shape, tk.f32)
 

@@ -174,6 +174,8 @@ class Kernel:
         return values, consts
 
     def _constant(self, name: str, v: Any) -> Any:
+        if type(v).__name__ == "SymInt":  # a size under torch's tracing, where nothing is launched
+            return v
         if not isinstance(v, CONSTANTS) or not _hashable(v):
             raise LaunchError(
                 "TK400",

@@ -113,6 +113,11 @@ def library_of(x: Any) -> str | None:
     return None
 
 
+def traced(x: Any) -> bool:
+    """Whether torch is tracing with `x`: a tensor without memory, or a size without a value yet."""
+    return type(x).__name__ in ("FakeTensor", "SymInt")
+
+
 def describe(x: Any) -> Array | None:
     """What `x` is as an array, or None."""
     lib = library_of(x)
@@ -122,7 +127,7 @@ def describe(x: Any) -> Array | None:
         dev = "cpu" if x.device.type == "cpu" else f"{x.device.type}:{x.device.index or 0}"
         return Array(
             x, lib, dev, T.DTYPES[known] if known else None, name, tuple(x.shape),
-            tuple(x.stride()), x.data_ptr(), True, x.requires_grad,
+            tuple(x.stride()), 0 if traced(x) else x.data_ptr(), True, x.requires_grad,
         )  # fmt: skip
     if lib in ("numpy", "cupy"):
         item = x.dtype.itemsize
