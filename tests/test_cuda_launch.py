@@ -310,6 +310,49 @@ def test_changed_constants_and_empty_grids_go_the_long_way(calls: list[Any]) -> 
     assert calls == []
 
 
+class FakeTensor:
+    """What the quick way asks of a torch tensor."""
+
+    def __init__(self, ptr: int, *shape: int, grad: bool = False, device: int = 0) -> None:
+        self._ptr, self.shape, self.requires_grad, self._device = ptr, shape, grad, device
+        self.dtype = "torch.float32"
+
+    def data_ptr(self) -> int:
+        return self._ptr
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def get_device(self) -> int:
+        return self._device
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(int(np.prod(self.shape[i + 1 :])) for i in range(len(self.shape)))
+
+
+def test_quick_launch_of_torch_tensors(calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 40 + device)
+    torch = types.SimpleNamespace(_C=streams, is_grad_enabled=lambda: True)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    spec = cases.specialise(cases.transpose, (32, 8, 1), {"src": 2, "dst": 2})
+    quick = Quick({"src": T.gl_fl, "dst": T.gl_fl})
+    args = FakeTensor(4096, 6, 5), FakeTensor(8192, 5, 6)
+    quick.remember(args, {}, spec, "cuda:0")
+    assert _again(quick, args) is not None
+    ((_, _, _, shared, stream, data),) = calls
+    assert (shared, stream) == (32 * 33 * 4, 40)
+    assert struct.unpack("<" + "Qiiiiqqq" * 2, data) == (
+        4096, 1, 1, 6, 5, 0, 0, 5, 8192, 1, 1, 5, 6, 0, 0, 6)  # fmt: skip
+    for other in (
+        (FakeTensor(4096, 6, 5, grad=True), args[1]),
+        (FakeTensor(4096, 6, 5, device=1), args[1]),
+        (FakeTensor(4096, 6, 5), FakeTensor(4096 + 119, 5, 6)),
+    ):
+        assert _again(quick, other) is None
+    torch.is_grad_enabled = lambda: False
+    assert _again(quick, (FakeTensor(4096, 6, 5, grad=True), args[1])) is not None
+
+
 def test_keyword_arrays_are_not_remembered(calls: list[Any]) -> None:
     quick, args = Quick(PARAMS), (10, 1.0, FakeArray(4096, (10,)), FakeArray(8192, (10,)))
     quick.remember(args[:3], {"y": args[3]}, cases.specialise(cases.saxpy, 256), "cuda:0")
