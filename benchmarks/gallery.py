@@ -148,7 +148,9 @@ def rotary_cases(torch: Any) -> Iterator[Case]:
         def check(call, x=x, cos=cos, sin=sin):
             x = x[:1, :2].double()
             want = plain(x, cos.double(), sin.double())
-            size = plain(x.abs(), cos.double().abs(), -sin.double().abs()).abs() + x.abs()
+            turned = torch.cat((-x.chunk(2, -1)[1], x.chunk(2, -1)[0]), -1)
+            c, s = (torch.cat((t, t), -1).double() for t in (cos, sin))
+            size = (x * c).abs() + (turned * s).abs()
             return largest(call()[:1, :2], want, 3 * 2.0**-8 * size)  # torch rounds three times
 
         moved = 2 * x.nbytes + 2 * cos.nbytes

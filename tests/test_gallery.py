@@ -86,10 +86,10 @@ def rotary_bound(x: Any, cos: Any, sin: Any) -> Any:
 
 
 def gemm_bound(a: np.ndarray, b: np.ndarray) -> Any:
-    """Sums of K products, which an instruction truncates once for every 16 (FACTS.md 7)."""
+    """Each instruction truncates 16 products and their sum, up to 10 U of it (FACTS.md 7)."""
     u, tiny = unit(a)
     size = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
-    return u * np.abs(gemm.reference(a, b)) + 2 * U * (a.shape[1] / 16 + 2) * size + tiny
+    return u * np.abs(gemm.reference(a, b)) + 10 * U * (a.shape[1] / 16 + 1) * size + tiny
 
 
 # -------------------------------------------------------------------------------------- the cases
