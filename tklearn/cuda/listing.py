@@ -42,24 +42,22 @@ class Listing:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        plain = "color:inherit;background:transparent;border:0"
-        cell = f"{plain};text-align:left;padding:0 .8em 0 0;vertical-align:top"
-        code = f"{plain};white-space:pre;font-family:monospace;font-size:.9em"
-        rule = "border-left:1px solid rgba(128,128,128,.5);padding-left:.8em"
+        cell = (
+            "border:0;background:transparent;color:inherit;text-align:left;vertical-align:top;"
+            "padding:0 1em 0 0;white-space:pre;font-family:monospace;font-size:13px;line-height:1.4"
+        )
+        rule = "border-left:1px solid rgba(128,128,128,.5);padding-left:1em"
 
         def row(tag: str, number: str, python: str, cpp: str) -> str:
             return (
                 f"<tr style='background:transparent'>"
                 f"<{tag} style='{cell};text-align:right;opacity:.6'>{number}</{tag}>"
-                f"<{tag} style='{cell}'>{python}</{tag}>"
-                f"<{tag} style='{cell};{rule}'>{cpp}</{tag}></tr>"
+                f"<{tag} style='{cell}'>{html.escape(python)}</{tag}>"
+                f"<{tag} style='{cell};{rule}'>{html.escape(cpp) or '&nbsp;'}</{tag}></tr>"
             )
 
-        def text(s: str) -> str:
-            return f"<code style='{code}'>{html.escape(s)}</code>"
-
         lines = [row("th", "", "Python", "CUDA C++")]
-        lines += [row("td", str(r.line or ""), text(r.python), text(r.cpp)) for r in self.rows]
+        lines += [row("td", str(r.line or ""), r.python, r.cpp) for r in self.rows]
         table = "<table style='border-collapse:collapse;margin:0'>" + "".join(lines) + "</table>"
         return f"<div style='overflow-x:auto'>{table}</div>"
 
