@@ -1,6 +1,6 @@
 """Times each kernel of the gallery beside torch, torch.compile, Triton, cuBLAS and a plain copy.
 
-    python benchmarks/gallery.py [--out FILE] [--only softmax gemm] [--rounds 3]
+    python benchmarks/gallery.py [--out FILE] [--only softmax gemm] [--rounds 3] [--variants]
 
 Needs a GPU, torch and Triton; without them it says so and exits with 2. Every result is checked
 against float64 before it is timed; inputs are random normal. A row's `best` is the fastest of the
@@ -25,6 +25,7 @@ from tklearn.kernels import gemm, layernorm, reduction, rotary, saxpy, softmax, 
 from tklearn.kernels.arrays import cdiv
 
 DEVICE = "cuda"
+VARIANTS = False  # other warps to a block, other heads to a thread
 SIZES: dict[str, list[tuple]] = {
     "softmax": [
         (16384, 1024, "bfloat16"), (262144, 1024, "bfloat16"), (65536, 1024, "float32"),
@@ -74,18 +75,23 @@ def softmax_cases(torch: Any) -> Iterator[Case]:
         dtype = getattr(torch, name)
         x = torch.randn(rows, cols, device=DEVICE, dtype=dtype)
         y = torch.empty_like(x)
-        kernel = softmax.short(_dtype(dtype))[cdiv(rows, 4)]
 
-        def ours(x=x, y=y, kernel=kernel, cols=cols):
-            kernel(x, y, D=cols)
-            return y
+        def ours(n=4, x=x, y=y, cols=cols):
+            kernel = softmax.short(_dtype(x.dtype), n)[cdiv(len(x), n)]
+
+            def call():
+                kernel(x, y, D=cols)
+                return y
+
+            return call
 
         def check(call, x=x, dtype=dtype):
             want = torch.softmax(x[:4096].double(), -1)
             return largest(call()[:4096], want, want * (UNIT[_name(dtype)] + 2.0**-18) + 1e-30)
 
         yield Case("softmax", f"{rows}x{cols}", _name(dtype), 2 * x.nbytes, {
-            "tklearn": ours,
+            "tklearn": ours(),
+            **{f"tklearn rows={n}": ours(n) for n in (1, 2, 8) if VARIANTS},
             "torch": lambda x=x: torch.softmax(x, -1),
             "torch.compile": lambda x=x: compiled(x),
             "triton": lambda x=x, y=y: triton_softmax(x, y),
@@ -104,11 +110,15 @@ def layernorm_cases(torch: Any) -> Iterator[Case]:
         x, r = (torch.randn(rows, cols, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
         w, b = (torch.randn(cols, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
         y, total = torch.empty_like(x), torch.empty_like(x)
-        kernel = layernorm.short(tk.bf16)[cdiv(rows, 4)]
 
-        def ours(a=(x, r, w, b, y, total), kernel=kernel, cols=cols):
-            kernel(*a, D=cols)
-            return a[4]
+        def ours(n=4, a=(x, r, w, b, y, total), cols=cols):
+            kernel = layernorm.short(tk.bf16, n)[cdiv(len(a[0]), n)]
+
+            def call():
+                kernel(*a, D=cols)
+                return a[4]
+
+            return call
 
         def check(call, x=x, r=r, w=w, b=b, cols=cols):
             s = x[:4096].double() + r[:4096].double()
@@ -119,7 +129,8 @@ def layernorm_cases(torch: Any) -> Iterator[Case]:
             return largest(call()[:4096], want, bound)
 
         yield Case("layernorm", f"{rows}x{cols}", "bfloat16", 4 * x.nbytes, {
-            "tklearn": ours,
+            "tklearn": ours(),
+            **{f"tklearn rows={n}": ours(n) for n in (1, 2, 8) if VARIANTS},
             "torch": lambda a=(x, r, w, b): plain(*a)[0],
             "torch.compile": lambda a=(x, r, w, b): compiled(*a)[0],
             "triton": lambda a=(x, r, w, b, y, total): triton_layernorm(*a),
@@ -139,11 +150,17 @@ def rotary_cases(torch: Any) -> Iterator[Case]:
         angle = torch.rand(rows, d // 2, device=DEVICE) * 6.28
         cos, sin = angle.cos().bfloat16(), angle.sin().bfloat16()
         y = torch.empty_like(x)
-        kernel = rotary.make(tk.bf16)[cdiv(rows * (d // 16), rotary.THREADS), cdiv(heads, 4), batch]
 
-        def ours(a=(x, cos, sin, y), kernel=kernel, d=d):
-            kernel(*a, D=d, W=8)
-            return a[3]
+        def ours(n=4, a=(x, cos, sin, y)):
+            batch, heads, rows, d = a[0].shape
+            blocks = cdiv(rows * (d // 16), rotary.THREADS)
+            kernel = rotary.make(tk.bf16, n)[blocks, cdiv(heads, n), batch]
+
+            def call():
+                kernel(*a, D=d, W=8)
+                return a[3]
+
+            return call
 
         def check(call, x=x, cos=cos, sin=sin):
             x = x[:1, :2].double()
@@ -155,7 +172,8 @@ def rotary_cases(torch: Any) -> Iterator[Case]:
 
         moved = 2 * x.nbytes + 2 * cos.nbytes
         yield Case("rotary", f"{batch}x{heads}x{rows}x{d}", "bfloat16", moved, {
-            "tklearn": ours,
+            "tklearn": ours(),
+            **{f"tklearn heads={n}": ours(n) for n in (1, 2, 8, 16) if VARIANTS},
             "torch": lambda a=(x, cos, sin): plain(*a),
             "torch.compile": lambda a=(x, cos, sin): compiled(*a),
             "triton": lambda a=(x, cos, sin, y): triton_rotary(*a),
@@ -307,7 +325,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "gallery.json")
     parser.add_argument("--only", nargs="+", choices=ALL, default=list(ALL))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--variants", action="store_true", help="also other shapes of our blocks")
     options = parser.parse_args()
+    global VARIANTS
+    VARIANTS = options.variants
     torch = require_gpu()
     torch.manual_seed(0)
     copy = copy_bandwidth(torch, options.rounds)
