@@ -99,7 +99,10 @@ def run(
     report: bool = False,
     **options: Any,
 ) -> Any:
-    """a (M, K) @ b (K, N) in bf16 or f16, summed in f32, rounded once to their dtype."""
+    """a (M, K) @ b (K, N) in bf16 or f16, summed in f32, rounded once to their dtype.
+
+    `config`: other tiles than `choose` would take; sm_75 has shared memory for SMALL only.
+    """
     x = look(a, "a", 2, HALVES)
     y = look(b, "b", 2, (x.dtype,))
     (m, k), (k2, n) = x.shape, y.shape
