@@ -16,6 +16,7 @@ from tklearn.lang.types import ST
 from tklearn.sim import counters
 from tklearn.sim.engines import Flight
 from tklearn.sim.memory import Place, SharedMem
+from tklearn.sim.spread import Spread
 
 
 class Copy:
@@ -32,16 +33,17 @@ class Copy:
     def arrive(self) -> None:
         if self.values is not None:
             self.mem.bind(self.values)
-            self.mem.lent = self.values.base is not None  # a view of a read-only array
+            if type(self.values) is not Spread and self.values.base is not None:
+                self.mem.lent = True  # a view of a read-only array
             self.values = None
 
 
-def _chunk(mem: SharedMem, g: Any, whole: bool) -> int:
+def _chunk(mem: SharedMem, g: Any) -> int:
     """Bytes a thread copies at once: the tile's widest, or less as the array's base and pitch allow."""
     b, size = mem.geo.tile.chunk, mem.geo.itemsize
     while b > size and any(x % b for x in (g.start, *g.bstr4[:3])):
         b //= 2
-    return b if whole else size
+    return b
 
 
 def _window(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple) -> Any:
@@ -67,14 +69,16 @@ def _count(w: Any, s: Any, kind: str, c: Copy, g: Any, threads: int) -> None:
     if w.counting:
         rank, pitch, tile = w.id if threads > 32 else 0, g.bstr4[2], c.mem.geo.tile
         for limit, start, n in c.kinds:
-            key = (kind, tile, threads, rank, pitch, c.chunk, limit, start)
+            # stores at an edge go element by element, loads there in chunks
+            chunk = c.chunk if limit is None or kind != "store" else tile.itemsize
+            key = (kind, tile, threads, rank, pitch, chunk, limit, start)
             delta = s.cache.get(key)
             if delta is None:
                 delta = s.cache[key] = counters.copy_delta(*key)
             w.add(s.line, delta, n * c.times)
 
 
-def _copy(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, whole: bool) -> tuple[Copy, bool]:
+def _copy(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int) -> tuple[Copy, bool]:
     """The copy that this execution belongs to: all warps' k-th run of one statement is one copy."""
     turn = w.turns.get(s.id, 0)
     w.turns[s.id] = turn + 1
@@ -83,18 +87,18 @@ def _copy(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, whole
     if c is not None and c.key == key:
         return c, False
     win = _window(w, s, mem, g, at)
-    c = mem.copy = Copy(key, mem, win, _chunk(mem, g, whole or not win.clipped), w.batch.n)
+    c = mem.copy = Copy(key, mem, win, _chunk(mem, g), w.batch.n)
     return c, True
 
 
 def group_load(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, later: bool) -> None:
     """Copy a tile of `g` into `mem`, by `threads` threads; `later`: with cp.async."""
-    c, first = _copy(w, s, mem, g, at, threads, True)
+    c, first = _copy(w, s, mem, g, at, threads)
     if first:
         w.batch.flush(g)
         if g.owners is not None and g.read:
             g.owners.tile(w, s, c.win, False, "group")
-        c.values = c.win.load()
+        c.values = c.win.load(once=True)
     _count(w, s, "async" if later and c.chunk >= 4 else "load", c, g, threads)
     part = _part(mem, threads, c.chunk, w.id if threads > 32 else 0) if mem.log is not None else None
     if later:
@@ -108,7 +112,7 @@ def group_load(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, 
 
 def group_store(w: Any, s: Any, g: Any, mem: SharedMem, at: tuple, threads: int) -> None:
     """Copy `mem` to a tile of `g`, by `threads` threads."""
-    c, first = _copy(w, s, mem, g, at, threads, False)
+    c, first = _copy(w, s, mem, g, at, threads)
     if mem.log is not None:
         mem.log.read(w, _part(mem, threads, c.chunk, w.id if threads > 32 else 0), s)
     if first:

@@ -15,6 +15,7 @@ import numpy as np
 from tklearn import numerics
 from tklearn.lang.errors import Race
 from tklearn.sim.counters import global_lanes
+from tklearn.sim.spread import Spread, structure
 
 ndarray = np.ndarray
 LANES = np.arange(32, dtype=np.int64)[None]
@@ -37,36 +38,48 @@ class GlobalArray:
         self.bstr = array.strides
         self.start = _base_offset(array)
         self.isfloat = sym.type.dtype.kind == "f"
-        self.data: Any = None
+        self._data: Any = None  # made when it is first needed: by then it is known how to pad it
         self.direct = False
-        self._storage(self.rows, self.cols)
+        self.rp, self.cp = self.rows, self.cols
+        self._layout()
         self.owners = Owners(self) if check and sym.written else None
 
     # ------------------------------------------------------------------------------- storage
     def _storage(self, rp: int, cp: int) -> None:
         """(Re)make the decoded storage with `rp` rows and `cp` columns a plane."""
-        old, shape = self.data, (self.batch, self.depth, self.rows, self.cols)
+        old, shape = self._data, (self.batch, self.depth, self.rows, self.cols)
         if old is None:
             a = self.user
             plain = not self.isfloat or self.kind == "f32"
             if plain and a.flags.c_contiguous and (rp, cp) == shape[2:]:
-                self.data, self.direct = a.reshape(-1), True
+                self._data, self.direct = a.reshape(-1), True
             else:
                 values = numerics.decode(a) if self.isfloat else a
-                self.data = self._padded(values.reshape(shape), rp, cp)
+                self._data = self._padded(values.reshape(shape), rp, cp, values is a)
         else:
             logical = old.reshape(self.batch, self.depth, self.rp, self.cp)[:, :, : self.rows, : self.cols]
-            self.data, self.direct = self._padded(logical, rp, cp), False
+            self._data, self.direct = self._padded(logical, rp, cp), False
         self.rp, self.cp = rp, cp
+        self._layout()
+
+    @property
+    def data(self) -> Any:
+        """The elements, flat, with strides `str4`."""
+        if self._data is None:
+            self._storage(self.rp, self.cp)
+        return self._data
+
+    def _layout(self) -> None:
+        rp, cp = self.rp, self.cp
         self.str4 = (self.depth * rp * cp, rp * cp, cp, 1)
         self.strides = self.str4[4 - len(self.dims):]
         tight = tuple(x * self.itemsize for x in self.strides)
         self.linear = all(x == y or n == 1 for x, y, n in zip(tight, self.bstr, self.dims))
 
     @staticmethod
-    def _padded(values: Any, rp: int, cp: int) -> Any:
+    def _padded(values: Any, rp: int, cp: int, copy: bool = True) -> Any:
         if values.shape[2:] == (rp, cp):
-            return np.array(values, order="C", copy=True).reshape(-1)
+            return (np.array(values, order="C", copy=True) if copy else np.ascontiguousarray(values)).reshape(-1)
         out = np.zeros((*values.shape[:2], rp, cp), values.dtype)
         out[:, :, : values.shape[2], : values.shape[3]] = values
         return out.reshape(-1)
@@ -74,16 +87,16 @@ class GlobalArray:
     def fit(self, rows: int, cols: int) -> None:
         """Make planes whole numbers of rows x cols tiles."""
         if self.rp % rows or self.cp % cols:
-            if self.owners is not None:
+            before, known = (self.rp, self.cp), self.owners is not None and self.owners.w is not None
+            if known:
                 self.owners.elements()
-            before = self.rp, self.cp
             self._storage(-(-self.rp // rows) * rows, -(-self.cp // cols) * cols)
-            if self.owners is not None:
+            if known:
                 self.owners.repad(*before)
 
     def write_back(self) -> None:
         """Put what was written into the caller's array."""
-        if not self.written or self.direct:
+        if not self.written or self.direct or self._data is None:
             return
         v = self.data.reshape(self.batch, self.depth, self.rp, self.cp)[:, :, : self.rows, : self.cols]
         v = v.reshape(self.dims)
@@ -204,8 +217,11 @@ class Window:
         first = np.asarray(top * per + c).reshape(-1, 1)
         return first + np.arange(self.rows)[None] * per, out
 
-    def load(self) -> Any:
-        """The tiles (blocks or 1, rows, cols), zeros past the end; the array is fresh or read-only."""
+    def load(self, once: bool = False) -> Any:
+        """The tiles (blocks or 1, rows, cols), zeros past the end; the array is fresh or read-only.
+
+        once: equal tiles may come as one, in a Spread.
+        """
         g, R, C = self.g, self.rows, self.cols
         if self.single and not self.clipped:
             plane = g.data.reshape(g.batch, g.depth, g.rp, g.cp)
@@ -214,6 +230,13 @@ class Window:
         pieces, out = self._pieces()
         if not g.data.size:  # no row, or no column, at all
             return np.zeros((len(pieces), R, C), g.data.dtype)
+        if out is None and once and len(pieces) > 3:
+            how = structure(pieces[:, 0])
+            if how is not None:
+                outer, inner, axis = how
+                pieces = pieces[:inner] if axis else pieces[::inner]
+                v = g.data.reshape(-1, C).take(pieces, axis=0)
+                return v if outer == 1 and axis == 0 else Spread(v, outer, inner, axis)
         v = g.data.reshape(-1, C).take(pieces, axis=0)
         if out is not None:
             v[np.broadcast_to(out, len(v))] = 0
@@ -253,11 +276,11 @@ class Window:
         if self.left is None:
             starts, counts = np.unique(at % 32, return_counts=True)
             return [(None, int(x), int(n)) for x, n in zip(starts, counts)]
-        lr, lc = (np.minimum(np.maximum(x, 0), k) for x, k in zip(self.left, (self.rows, self.cols)))
-        rows = np.stack(np.broadcast_arrays(at % 32, lr, lc), axis=1)
-        kinds, counts = np.unique(rows, axis=0, return_counts=True)
-        return [(None if (a, b) == (self.rows, self.cols) else (int(a), int(b)), int(x), int(n))
-                for (x, a, b), n in zip(kinds, counts)]
+        lr, lc = (np.clip(x, 0, k) for x, k in zip(self.left, (self.rows, self.cols)))
+        kinds, counts = np.unique((np.asarray(at) % 32 << 48) + (lr << 24) + lc, return_counts=True)
+        full = (self.rows << 24) + self.cols
+        return [(None if x & (1 << 48) - 1 == full else (x >> 24 & 0xFFFFFF, x & 0xFFFFFF), x >> 48, n)
+                for x, n in zip(kinds.tolist(), counts.tolist())]
 
 
 def _base_offset(a: np.ndarray) -> int:

@@ -354,7 +354,7 @@ class Expressions:
             elif p.role == "ref" and isinstance(a, ir.Index):
                 at = tup([self.expr(i, m) for i in a.idx])
                 out.append(located(tup([self.expr(a.base, m), at]), a.loc))
-            elif p.role in ("dst", "acc") and isinstance(a.type, (RT, RV)) and isinstance(a, ir.Var):
+            elif isinstance(a.type, (RT, RV)) and (e.op.effect == "mma" or p.role in ("dst", "acc")):
                 out.append(self.box(a, m))
             else:
                 out.append(self.expr(a, m))

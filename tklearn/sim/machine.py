@@ -138,8 +138,9 @@ class Launch:
             parts = [every]
         most = self._batch_size(max_bytes) if batch and not shape.single else 1
         for part in parts:
-            n = -(-len(part) // most)
-            size = -(-len(part) // max(n, 1))
+            size = len(part)
+            if size > most:  # whole rows of the grid, or a power of two: then equal tiles lie regularly (spread.py)
+                size = most // gx * gx if gx <= most and not looped else 1 << most.bit_length() - 1
             for i in range(0, len(part), max(size, 1)):
                 yield part[i : i + size]
 

@@ -20,6 +20,7 @@ from tklearn.sim.counters import global_lanes, shared_lanes, shared_place
 from tklearn.sim.globals import GlobalArray
 from tklearn.sim.lanes import as_int
 from tklearn.sim.races import Log, Place
+from tklearn.sim.spread import Spread
 
 ndarray = np.ndarray
 LANE = np.arange(32)
@@ -29,7 +30,7 @@ NATURAL = {"i32": np.int32, "u32": np.uint32, "i64": np.int64, "u8": np.uint8, "
 class Tile:
     """A register tile or vector: `a` is (blocks or 1, rows, cols) or (blocks or 1, n) float32.
 
-    `mine` is the array that only this tile holds and may therefore be added to in place. `owed` is a
+    It may be kept as a Spread until somebody asks. `mine` is the array that only this tile holds and may therefore be added to in place. `owed` is a
     product that is still to be added (see ops.Product); reading `a` settles it.
     """
 
@@ -42,6 +43,8 @@ class Tile:
     def a(self) -> Any:
         if self.owed is not None:
             self.owed.settle(self)
+        elif type(self._a) is Spread:
+            self._a = self._a.expand()
         return self._a
 
     @a.setter
@@ -120,12 +123,13 @@ def geometry(type: Any) -> Geometry:
 class SharedMem:
     """A shared tile, vector or array of one batch. `data` is (blocks or 1, elements)."""
 
-    __slots__ = ("name", "type", "geo", "base", "blocks", "data", "lent", "log", "copy", "family")
+    __slots__ = ("name", "type", "geo", "base", "blocks", "data", "spread", "lent", "log", "copy", "family")
 
     def __init__(self, name: str, type: Any, base: int, blocks: int, check: bool) -> None:
         self.name, self.type, self.base, self.blocks = name, type, base, blocks
         self.geo = geometry(type)
         self.data: Any = None
+        self.spread: Spread | None = None  # the tiles, where many blocks have the same one
         self.lent = False
         self.log = Log(self, self.geo.n) if check else None
         self.copy: Any = None  # the cooperative copy that is under way
@@ -136,6 +140,9 @@ class SharedMem:
         """The decoded elements (blocks or 1, n), to read from."""
         if self.family is not None:
             return self.family.view(self)
+        if self.spread is not None:
+            v = self.spread.expand()
+            self.data, self.spread, self.lent = v.reshape(len(v), -1), None, False
         if self.data is None:
             poison = np.nan if self.geo.store_dtype == np.float32 else 0
             self.data = np.full((1, self.geo.n), poison, self.geo.store_dtype)
@@ -152,6 +159,12 @@ class SharedMem:
 
     def bind(self, values: Any) -> None:
         """Replace all elements by (blocks or 1, ...) `values`, which nobody else writes to."""
+        if type(values) is Spread and self.family is None:
+            self.spread = values
+            return
+        if type(values) is Spread:
+            values = values.expand()
+        self.spread = None
         self.data, self.lent = values.reshape(len(values), -1), False
         self.changed()
 

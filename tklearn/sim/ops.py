@@ -19,7 +19,8 @@ from tklearn.lang.types import RT, RV, SV, Scalar, Type
 from tklearn.sim import counters, lanes
 from tklearn.sim.copies import group_load, group_store
 from tklearn.sim.globals import GlobalArray
-from tklearn.sim.memory import LANE, Place, SharedMem, SubTile, Tile, number, scattered
+from tklearn.sim.memory import LANE, Place, SharedMem, SubTile, Tile, number, scattered, use
+from tklearn.sim.spread import Spread, matmul
 
 ndarray = np.ndarray
 OPS: dict[str, Callable[..., Any]] = {}
@@ -172,15 +173,17 @@ def _load(w: Any, s: Any, m: Any, dst: Any, src: Any, at: Any) -> None:
     t = dst.type
     if isinstance(src, GlobalArray):
         w.batch.flush(src)
-        a = _global(w, s, src, at, t, "ld").load()
+        a = _global(w, s, src, at, t, "ld").load(once=isinstance(t, RT))
         if isinstance(t, RV):
             a = a[:, 0]
     elif isinstance(t, RV):
         a = _shared_vector(w, s, src, t, "ld").copy()
     else:
         a = _load_window(w, s, src, t)
-    dst.a = numerics.round_to(a, _kind(t)) if _narrower(t, src.type) else a
-    dst.mine = None
+    if _narrower(t, src.type):
+        kind = _kind(t)
+        a = a.map(lambda u: numerics.round_to(u, kind)) if type(a) is Spread else numerics.round_to(a, kind)
+    dst.a, dst.mine = a, None
 
 
 def _load_window(w: Any, s: Any, src: Any, t: RT) -> Any:
@@ -196,6 +199,8 @@ def _load_window(w: Any, s: Any, src: Any, t: RT) -> Any:
         mem.log.read(w, place, s, collective)
     if w.counting:
         w.add(s.line, delta)
+    if mem.spread is not None:
+        return mem.spread.like(mem.spread.u[:, r0 : r0 + t.rows, c0 : c0 + t.cols])
     d = mem.values()
     mem.lent = True
     return d.reshape(len(d), *mem.geo.dims)[:, r0 : r0 + t.rows, c0 : c0 + t.cols]
@@ -289,37 +294,42 @@ class Product:
     __slots__ = ("a", "b", "k", "end")
 
     def __init__(self, a: Any, b: Any) -> None:
-        self.a, self.b, self.k = a, b, a.shape[2]
+        self.a, self.b = a, b
+        self.k = _array(a).shape[2]
         self.end: Any = None
 
     def extend(self, a: Any, b: Any) -> bool:
         """Take a @ b in, if a continues the columns of mine and b the rows."""
-        x, y = self.a, self.b
-        if a.base is not x.base or b.base is not y.base or a.base is None or b.base is None:
+        x, y, p, q = _array(self.a), _array(self.b), _array(a), _array(b)
+        if p.base is not x.base or q.base is not y.base or x.base is None or y.base is None:
             return False
-        if a.strides != x.strides or b.strides != y.strides or self.k + a.shape[2] > LONGEST:
+        k = p.shape[2]
+        if p.strides != x.strides or q.strides != y.strides or self.k + k > LONGEST or len(p) != len(x):
             return False
         if self.end is None:
             self.end = (_address(x) + self.k * x.strides[2], _address(y) + self.k * y.strides[1])
-        pa, pb = _address(a), _address(b)
-        if (pa, pb) != self.end:
+        at = (_address(p), _address(q))
+        if at != self.end:
             return False
-        self.k += a.shape[2]
-        self.end = (pa + a.shape[2] * a.strides[2], pb + a.shape[2] * b.strides[1])
+        self.k += k
+        self.end = (at[0] + k * p.strides[2], at[1] + k * q.strides[1])
         return True
 
     def settle(self, acc: Tile) -> None:
         """Add the product to the accumulator."""
         acc.owed = None
         a, b = self.a, self.b
-        if self.k != a.shape[2]:
+        if self.k != _array(a).shape[2]:
             a, b = _longer(a, 2, self.k), _longer(b, 1, self.k)
-        r, now = np.matmul(a, b), acc._a
+        r, now = matmul(a, b), acc.a
         if now is acc.mine and len(now) >= len(r):
             now += r
         else:
-            r += now
-            acc._a = acc.mine = r
+            acc._a = acc.mine = r + now if len(now) > len(r) else np.add(r, now, out=r)
+
+
+def _array(x: Any) -> Any:
+    return x.u if type(x) is Spread else x
 
 
 def _address(x: Any) -> int:
@@ -328,14 +338,32 @@ def _address(x: Any) -> int:
 
 def _longer(x: Any, axis: int, k: int) -> Any:
     """The window x, its `axis` made k long; the memory behind it belongs to the same array."""
+    if type(x) is Spread:
+        return x.like(_longer(x.u, axis, k))
     shape = list(x.shape)
     shape[axis] = k
     return np.ndarray(shape, x.dtype, x.base, _address(x) - _address(x.base), x.strides)
 
 
+def _operand(w: Any, s: Any, t: Tile, transposed: bool, tf32: bool) -> Any:
+    """A factor of a product, as it is kept."""
+    if t.owed is not None or t._a is None:
+        use(t, w, s)
+    x = t._a
+    if type(x) is Spread:
+        return x.map(lambda u: _factor(u, transposed, tf32)) if transposed or tf32 else x
+    return _factor(x, transposed, tf32)
+
+
+def _factor(x: Any, transposed: bool, tf32: bool) -> Any:
+    if tf32:
+        x = numerics.round_to(x, "tf32")
+    return x.transpose(0, 2, 1) if transposed else x
+
+
 def _mma(ta: bool, tb: bool) -> Callable:
-    def mma(w: Any, s: Any, m: Any, acc: Tile, a: Any, b: Any) -> None:
-        d, x = acc.type, s.node.args[1].type
+    def mma(w: Any, s: Any, m: Any, acc: Tile, left: Tile, right: Tile) -> None:
+        d, x = acc.type, left.type
         if w.counting:
             delta = s.cache.get("delta")
             if delta is None:
@@ -347,9 +375,8 @@ def _mma(ta: bool, tb: bool) -> Callable:
         if acc._a is None:
             raise w.fault("TK513", f"'{acc.name}' ({d}) is added to but nothing was stored in it", s,
                           hint=f"start with warp.zero({acc.name})")
-        if x.dtype.itemsize == 4:
-            a, b = numerics.round_to(a, "tf32"), numerics.round_to(b, "tf32")
-        a, b = a.transpose(0, 2, 1) if ta else a, b.transpose(0, 2, 1) if tb else b
+        tf32 = x.dtype.itemsize == 4
+        a, b = _operand(w, s, left, ta, tf32), _operand(w, s, right, tb, tf32)
         if acc.owed is not None:
             if acc.owed.extend(a, b):
                 return
