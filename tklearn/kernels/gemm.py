@@ -36,7 +36,7 @@ class Config(NamedTuple):
 
 
 BIG = Config()
-SMALL = Config(64, 64, 64, 4, 32, 32, 32)
+SMALL = Config(64, 64, 64, 4, 32, 32, 64)
 
 
 @cache
