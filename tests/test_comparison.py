@@ -64,7 +64,6 @@ def test_simulated_and_recorded_stand_side_by_side(recorded: list) -> None:
     assert rows["values"].measured == "same bits"
     assert "recorded on NVIDIA H200, 2026-11-30" in str(table)
     assert "<table>" in table._repr_html_()
-    np.testing.assert_array_equal(a[1], args()[1] * 0 + a[1])  # the caller's arrays are not touched
 
 
 def test_arguments_are_not_changed(recorded: list) -> None:

@@ -179,7 +179,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
             assert (self._extra[0], self._extra[2], self._extra[4]) == (1, 2, None)
             made.append((handle, rest[:3], rest[3:6], rest[6], rest[7], data))
 
-        self.handle, self._driver_launch, self.get_device = 77, launch, lambda: 0
+        self.handle, self.driver_launch, self.get_device = 77, launch, lambda: 0
 
     monkeypatch.setattr(cl.Launcher, "_load", load)
     monkeypatch.setattr(cl, "device_facts", lambda d: ("H200", 90, 227 * 1024))

@@ -104,11 +104,12 @@ class Kernel:
     """
 
     def __init__(self, fn: Callable, threads: tuple[int, int, int]) -> None:
+        self.params, self.defaults = frontend.parameters(fn)
         self.fn, self.threads = fn, threads
         self.__name__, self.__doc__ = fn.__name__, fn.__doc__
-        self.params, self.defaults = frontend.parameters(fn)
         self._specialised: dict[tuple, list[ir.Kernel]] = {}
         self.quick: Any = None  # cuda.quick.Quick, after the first launch on a GPU
+        self._launches: dict[int, Launch] = {}
 
     def __repr__(self) -> str:
         return f"<tk.kernel {self.__name__}({', '.join(self.params)})>"
@@ -119,7 +120,14 @@ class Kernel:
         )
 
     def __getitem__(self, grid: Any) -> Launch:
-        return Launch(self, as_grid(grid), None)
+        if type(grid) is int and grid in self._launches:  # the same grid again, in a loop
+            return self._launches[grid]
+        made = Launch(self, as_grid(grid), None)
+        if type(grid) is int:
+            if len(self._launches) >= 64:
+                self._launches.clear()
+            self._launches[grid] = made
+        return made
 
     @property
     def sim(self) -> On:
@@ -198,6 +206,8 @@ class Kernel:
 
     def is_current(self, spec: ir.Kernel) -> bool:
         """Whether the module and closure names that a specialisation read still mean the same."""
+        if not spec.captures and not spec.helpers:
+            return True
         return current(self.fn, spec.captures) and all(
             current(fn, read) for fn, read in spec.helpers.items()
         )

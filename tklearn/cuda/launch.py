@@ -215,7 +215,7 @@ class Launcher:
         self._extra = (ctypes.c_void_p * 5)(
             1, ctypes.addressof(self.buffer), 2, ctypes.addressof(self._size), 0
         )
-        self._extra_ptr = ctypes.addressof(self._extra)
+        self.extra = ctypes.addressof(self._extra)
 
     def _load(self) -> None:
         import cupy
@@ -234,21 +234,21 @@ class Launcher:
                     )
         except RuntimeError as e:
             raise gpu_error(e, f"loading '{self.name}'") from e
-        self._driver_launch = driver.launchKernel
+        self.driver_launch = driver.launchKernel
         self.get_device = cupy.cuda.runtime.getDevice
 
     def launch_packed(self, grid: tuple[int, int, int], stream: int) -> None:
         """Launch with what lies in `buffer`; the caller holds `lock` and has the device current."""
-        rest = (*self.threads, self.shared, stream, 0, self._extra_ptr)
+        rest = (*self.threads, self.shared, stream, 0, self.extra)
         try:
-            self._driver_launch(self.handle, *grid, *rest)
+            self.driver_launch(self.handle, *grid, *rest)
         except RuntimeError as e:
             if getattr(e, "status", None) != NO_CONTEXT:
                 raise gpu_error(e, f"the launch of '{self.name}'") from e
             from cupy.cuda import runtime
 
             runtime.setDevice(self.device)  # a thread that has not used CUDA before
-            self._driver_launch(self.handle, *grid, *rest)
+            self.driver_launch(self.handle, *grid, *rest)
 
     def enqueue(self, grid: tuple[int, int, int], values: list[Any], stream: int) -> None:
         """Put one launch on a stream; nothing is allocated and nothing waits."""
