@@ -292,3 +292,13 @@ def test_emit_needs_no_compiler() -> None:
             "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{Path(__file__).parent.parent}",
         },
     )
+
+
+def test_plain_division_where_nothing_can_be_negative() -> None:
+    @tk.kernel(threads=32)
+    def ring(x: tk.gl(tk.i32), n: tk.i32):
+        for k in range(x.cols):
+            x[k] = (k + 4 - 1) % 3 + (k - 1) % 3 + (n + 5) % 2
+
+    line = next(t for t in ring.source().splitlines() if "x[k] =" in t)
+    assert line.strip() == "x[k] = (k + 4 - 1) % 3 + floormod(k - 1, 3) + floormod(n + 5, 2);"

@@ -263,6 +263,7 @@ class Infer:
             and x.op in ("+", "*", "//", "%", "&", "|", "^", ">>", "<<")
             or (x.op == "%" and x.b.nonneg)
             or (x.op == "&" and (x.a.nonneg or x.b.nonneg))
+            or (x.op == "-" and isinstance(x.b, ir.Const) and least(x.a) >= x.b.value)
             or x.type == T.U32
         )
         self.tile_value(x, x.a, x.b)
@@ -482,3 +483,14 @@ class Infer:
         raise SourceError(
             "TK302", f"{what} must be {LEVEL[most]}, but it is {LEVEL[a.uni.level]}", a.loc, hint
         )
+
+
+def least(e: ir.Expr) -> float:
+    """A bound from below on a whole number: what k + STAGES - 1 needs to be seen as never negative."""
+    if isinstance(e, ir.Const) and e.type != T.F32:
+        return e.value
+    if isinstance(e, ir.Binary) and e.op == "+":
+        return least(e.a) + least(e.b)
+    if isinstance(e, ir.Binary) and e.op == "-" and isinstance(e.b, ir.Const):
+        return least(e.a) - e.b.value
+    return 0 if e.nonneg else float("-inf")
