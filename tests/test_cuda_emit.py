@@ -16,6 +16,7 @@ from pathlib import Path
 import cuda_cases as cases
 import pytest
 
+import tklearn as tk
 from tklearn.cuda.cppnames import Names, legal
 from tklearn.cuda.emit import c_string, emit
 from tklearn.cuda.expr import f32_text, literal

@@ -26,8 +26,8 @@ extern "C" __global__ void __launch_bounds__(128) gemm(
         block::sync();
         int last = k + 2 - 1;
         if (last < steps) {
-            block::load_async(a_s[floormod(last, 2)], A, {blockIdx.y, last});
-            block::load_async(b_s[floormod(last, 2)], B, {last, blockIdx.x});
+            block::load_async(a_s[last % 2], A, {blockIdx.y, last});
+            block::load_async(b_s[last % 2], B, {last, blockIdx.x});
         }
         commit_group();
         auto& here = a_s[k % 2];
