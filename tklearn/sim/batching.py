@@ -142,6 +142,8 @@ class Shape:
         """Decoded bytes that one block keeps alive: registers, shared memory, lane values."""
         k = self.kernel
         shared = sum(_decoded(s.type) for s in k.shared)
+        # indices that differ by block need shadow entries: last write, last read of some warps
+        shared += sum(8 * 4 * _decoded(s.type) // 4 for s in k.shared if isinstance(s.type, (SArr, SV)))
         regs = lanes = 0
         for body in (k.body, *(f.body for f in k.functions)):
             for n in ir.walk(body):

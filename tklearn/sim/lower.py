@@ -382,6 +382,8 @@ class Lowering(Expressions):
     def s_Return(self, s: ir.Return, m: str) -> list[ast.stmt]:
         out: list[ast.stmt] = []
         value = self.expr(s.value, m) if s.value is not None else None
+        if isinstance(s.value, ir.Var) and isinstance(s.value.type, (RT, RV)):
+            value = call(ast.Attribute(value, "copy", ast.Load()))  # the caller's tile is another one
         if not self.masked_return:
             return [ast.Return(value)]
         if self.level == 0 and value is None:

@@ -319,8 +319,8 @@ class Warp:
     def _endless(self, s: Any) -> TkError:
         waiting = [w for w in self.batch.warps if w.at is not None]
         node = s.node
-        loads = [x for x in ir.walk(node.cond if isinstance(node, ir.While) else node) if isinstance(x, ir.Index)]
-        hint = "check the condition that ends the loop, or raise steps="
+        loads = [x for x in ir.walk(node.cond) if isinstance(x, ir.Index)] if isinstance(node, ir.While) else []
+        hint = "check what ends the loop, or raise steps= if it is meant to be that long"
         if any(isinstance(x.base.type, GL) for x in loads):
             hint = ("the condition reads global memory: if it waits for another block, that block may never run at the "
                     "same time; blocks cannot wait for each other")
@@ -328,7 +328,7 @@ class Warp:
             said = "; ".join(f"warp {w.id} waits at block.sync() on line {w.at.line}" for w in waiting)
             return self.fault("TK507", f"deadlock: warp {self.id} turns in this loop, and {said} ({len(waiting)} of "
                               f"{len(self.batch.warps)} arrived)", s, hint=hint, kind=Deadlock)
-        return self.fault("TK509", f"this loop ran {self.launch.steps:,} times and has not ended", s, hint=hint)
+        return self.fault("TK509", f"warp {self.id} has run {self.launch.steps:,} loop iterations and has not ended", s, hint=hint)
 
     # ---------------------------------------------------------------------------------- counting
     @property

@@ -349,6 +349,8 @@ def _operand(w: Any, s: Any, t: Tile, transposed: bool, tf32: bool) -> Any:
     """A factor of a product, as it is kept."""
     if t.owed is not None or t._a is None:
         use(t, w, s)
+    if t.mine is t._a:
+        t.mine = None  # the product keeps the array: later sums go into a new one
     x = t._a
     if type(x) is Spread:
         return x.map(lambda u: _factor(u, transposed, tf32)) if transposed or tf32 else x
