@@ -54,7 +54,7 @@ def message(folder: Path, text: str) -> str:
 
 
 def result(folder: Path, text: str, *args: Any, n: int = 8, dtype: Any = np.float32) -> list[Any]:
-    """What the kernel k(y, *args) writes into n elements of y, run by one block on the simulator."""
+    """What the kernel k(y, *args) writes into n elements of y; one block on the simulator."""
     y = np.zeros(n, dtype)
     load(folder, text).k.sim[1](y, *args)
     return y.tolist()

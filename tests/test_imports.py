@@ -130,7 +130,7 @@ def test_import_loads_little_and_is_quick() -> None:
 
 
 def test_public_names_are_the_documented_ones() -> None:
-    """No public name of tklearn is a module that a learner would not expect, and none is missing."""
+    """Each operation of the table is reached through tklearn's names."""
     import tklearn as tk
     from tklearn.lang.names import DeviceName
     from tklearn.lang.ops import OPS

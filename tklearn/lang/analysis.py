@@ -100,6 +100,8 @@ def _check_body(k: ir.Kernel, body: list[ir.Stmt]) -> None:
                     if isinstance(n, ir.Var) and registers(n.type):
                         first.setdefault(n.sym, clock)
                         last[n.sym] = clock
+            if isinstance(s, ir.Decl) and registers(s.sym.type) > MAX_REGISTERS:
+                first[s.sym] = last[s.sym] = clock  # too large for any lane, used or not
             if isinstance(s, ir.Decl) and s.init is not None and registers(s.sym.type):
                 first.setdefault(s.sym, clock)
                 last[s.sym] = clock

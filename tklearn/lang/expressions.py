@@ -370,7 +370,7 @@ class Expressions(Resolver):
                 raise self.fail(
                     x, "TK100", "the middle of this comparison acts twice", "give it a name first"
                 )
-        out: ir.Expr | None = None
+        out: list[ir.Expr] = []
         for op, a, b in zip(n.ops, parts, parts[1:]):
             a, b = self.adapted(a, b)
             assert isinstance(a.type, Scalar)
@@ -382,16 +382,20 @@ class Expressions(Resolver):
             c = ir.Compare(
                 T.BOOL, self.loc(n), RELATION[type(op)], self.convert(a, t), self.convert(b, t)
             )
-            out = c if out is None else ir.Logic(T.BOOL, self.loc(n), "and", out, c)
-        assert out is not None
-        return out
+            out.append(c)
+        return self.joined(self.loc(n), "and", out)
 
     def ex_BoolOp(self, n: ast.BoolOp) -> ir.Expr:
         op = "and" if isinstance(n.op, ast.And) else "or"
-        out = self.condition(n.values[0])
-        for x in n.values[1:]:
-            out = ir.Logic(T.BOOL, self.loc(n), op, out, self.condition(x))
-        return out
+        return self.joined(self.loc(n), op, [self.condition(x) for x in n.values])
+
+    def joined(self, loc: Loc, op: str, parts: list[ir.Expr]) -> ir.Expr:
+        """a and b and ..., grouped so that long chains do not nest deeply."""
+        if len(parts) == 1:
+            return parts[0]
+        half = (len(parts) + 1) // 2
+        a, b = self.joined(loc, op, parts[:half]), self.joined(loc, op, parts[half:])
+        return ir.Logic(T.BOOL, loc, op, a, b)
 
     def ex_IfExp(self, n: ast.IfExp) -> ir.Expr:
         v = self.static(n.test)

@@ -26,7 +26,20 @@ from tklearn.lang.expressions import (
 from tklearn.lang.names import DeviceName
 from tklearn.lang.ops import DTYPE_ARCH, Op
 from tklearn.lang.source import UNKNOWN, FunctionSource, plain, source_of
-from tklearn.lang.types import GL, REF_TYPES, RT, RV, ST, SV, ConstType, Regs, SArr, Scalar, Shared
+from tklearn.lang.types import (
+    GL,
+    REF_TYPES,
+    RT,
+    RV,
+    ST,
+    SV,
+    ConstType,
+    Regs,
+    SArr,
+    Scalar,
+    Shared,
+    SubST,
+)
 
 __all__ = ["DeviceFunction", "Intrinsic", "parameters", "specialise"]
 MAX_STATEMENTS = 20_000  # in one kernel, after unrolling
@@ -92,17 +105,15 @@ def _annotation(front: Front, a: ast.arg) -> Any:
         t = front.src.fn.__annotations__.get(a.arg, UNKNOWN)
     except NameError:  # Python 3.14 evaluates annotations only now
         t = UNKNOWN
-    if not isinstance(t, str):
-        return t
-    node: Any = a.annotation
-    if isinstance(node, ast.Constant):  # quoted
+    while isinstance(t, str):  # postponed, quoted, or both
         try:
-            node = ast.copy_location(ast.parse(t, mode="eval").body, node)
+            node = ast.parse(t, mode="eval").body
         except (SyntaxError, ValueError):
             return UNKNOWN
         for n in ast.walk(node):
             ast.copy_location(n, a)
-    return front.static(node)
+        t = front.static(node)
+    return t
 
 
 def _defaults(fn: Any) -> dict[str, Any]:
@@ -172,6 +183,7 @@ class Unit:
         self.arch = 75
         self.arch_loc: Loc | None = None
         self.statements = 0
+        self.changes: dict[ir.Function, set[ir.Sym]] = {}  # what helpers give another value
         self.captures: dict[Callable, dict[tuple[str, ...], Any]] = {}  # of helpers
 
     def need(self, arch: int, loc: Loc) -> None:
@@ -204,6 +216,13 @@ class Front(Expressions):
 
     def local_const(self, name: str) -> Any:
         return self.values.get(name, UNKNOWN)
+
+    def local_attribute(self, name: str, attr: str) -> Any:
+        """The rows and columns of a tile are known at compile time."""
+        sym = self.find(name)
+        if sym is None or attr not in ("rows", "cols"):
+            return UNKNOWN
+        return getattr(sym.type, attr) if isinstance(sym.type, (RT, ST, SubST)) else UNKNOWN
 
     def lookup(self, n: ast.Name) -> ir.Sym:
         sym = self.find(n.id)
@@ -932,7 +951,10 @@ class Front(Expressions):
 
     def one_name_each(self, n: ast.AST, f: ir.Function, args: list[ir.Expr]) -> None:
         """TK120 where a helper changes a tile that it also knows under another name."""
-        changed = assigned(f.body)
+        assert self.unit
+        if f not in self.unit.changes:
+            self.unit.changes[f] = assigned(f.body, self.unit.changes)
+        changed = self.unit.changes[f]
         for i, (p, a) in enumerate(zip(f.params, args)):
             if p not in changed or not isinstance(p.type, (RT, RV, Regs)):
                 continue
@@ -995,8 +1017,8 @@ def _hashable(v: Any) -> bool:
     return True
 
 
-def assigned(body: list[ir.Stmt]) -> set[ir.Sym]:
-    """The symbols that statements give another value; through calls of helpers too."""
+def assigned(body: list[ir.Stmt], known: dict[ir.Function, set[ir.Sym]]) -> set[ir.Sym]:
+    """The symbols that statements give another value; `known` says it of the helpers called."""
     found: set[ir.Sym] = set()
     for s in ir.walk(body):
         targets: list[Any] = []
@@ -1007,7 +1029,7 @@ def assigned(body: list[ir.Stmt]) -> set[ir.Sym]:
         elif isinstance(s, ir.Do):
             targets = [a for p, a in zip(s.op.params, s.args) if p.role in ("dst", "acc")]
         elif isinstance(s, ir.CallDevice):
-            inner = assigned(s.fn.body)
+            inner = known[s.fn]
             targets = [a for p, a in zip(s.fn.params, s.args) if p in inner]
         for t in targets:
             while isinstance(t, (ir.Index, ir.Subtile)):

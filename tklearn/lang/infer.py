@@ -367,10 +367,11 @@ class Infer:
         u = self.op(x, x.op, x.args)
         name = x.op.name
         tiles = any(isinstance(a, ir.Expr) and isinstance(a.type, (RT, RV)) for a in x.args)
+        signs = [a.nonneg for a in x.args if isinstance(a, ir.Expr)]
         x.nonneg = (
             x.type == T.U32
-            or name in ("abs", "max", "min", "cdiv")
-            and all(a.nonneg for a in x.args if isinstance(a, ir.Expr))
+            or (name == "max" and any(signs))
+            or (name in ("abs", "min", "cdiv") and all(signs))
         )
         if x.op.effect == "atomic":
             return Uni(LANE, EVERY)

@@ -193,6 +193,9 @@ class Resolver:
     def local_const(self, name: str) -> Any:
         return UNKNOWN
 
+    def local_attribute(self, name: str, attr: str) -> Any:
+        return UNKNOWN
+
     def static(self, n: ast.AST) -> Any:
         """The compile-time value of an expression, or UNKNOWN."""
         method = getattr(self, "_static_" + type(n).__name__, None)
@@ -223,6 +226,8 @@ class Resolver:
 
     def _static_Attribute(self, n: ast.Attribute) -> Any:
         base = self.static(n.value)
+        if base is UNKNOWN and isinstance(n.value, ast.Name):
+            return self.local_attribute(n.value.id, n.attr)
         if base is UNKNOWN:
             return UNKNOWN
         if isinstance(base, DeviceName):
