@@ -47,7 +47,7 @@ def matmul_lanes(A: tk.gl_fl, B: tk.gl_fl, C: tk.gl_fl):
 
 
 class Row(NamedTuple):
-    """One comparison: seconds of the simulator and of NumPy (None), the ratio or the limit in seconds."""
+    """One comparison; without NumPy the target is a limit in seconds."""
 
     name: str
     sim: float
@@ -103,7 +103,13 @@ def lanes_row(n: int = 256) -> Row:
     c = np.zeros((n, n), np.float32)
     told = matmul_lanes[n // TILE, n // TILE](a, b, c)
     np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-3)
-    return Row(f"matmul by lanes {n}", best(lambda: matmul_lanes[n // TILE, n // TILE](a, b, c), 3), None, 2.0, told.stats)
+    return Row(
+        f"matmul by lanes {n}",
+        best(lambda: matmul_lanes[n // TILE, n // TILE](a, b, c), 3),
+        None,
+        2.0,
+        told.stats,
+    )
 
 
 def saxpy_row(n: int = 1 << 20) -> Row:
@@ -132,8 +138,10 @@ def main() -> int:
         value = f"{r.value:.2f}x" if r.numpy else ""
         target = f"{r.target:g}x" if r.numpy else f"{r.target * 1e3:g} ms"
         mark = "" if r.value <= r.target else "  MISSED"
-        print(f"{r.name:38} {r.sim * unit:7.1f} {name} {plain:>10} {value:>7} {target:>7}  "
-              f"{r.stats.get('batches', 0):7} {r.stats.get('resumes', 0):7}{mark}")
+        print(
+            f"{r.name:38} {r.sim * unit:7.1f} {name} {plain:>10} {value:>7} {target:>7}  "
+            f"{r.stats.get('batches', 0):7} {r.stats.get('resumes', 0):7}{mark}"
+        )
     if "--json" in sys.argv:
         with open(sys.argv[sys.argv.index("--json") + 1], "w") as f:
             json.dump([{**r._asdict(), "value": r.value} for r in out], f, indent=1)

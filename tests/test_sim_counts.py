@@ -1,4 +1,4 @@
-"""Counters against numbers worked out by hand, and batched runs against runs of one block at a time."""
+"""Counters against numbers worked out by hand; batched runs against single blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tklearn as tk
 from tklearn import block, blockIdx, laneid, threadIdx, warp, warpid
 from tklearn.kernels import gemm, layernorm, reduction, rotary, saxpy, softmax, transpose
 from tklearn.lang.ops import OPS
-from tklearn.sim import ops as sim_ops
+from tklearn.sim import registry as sim_ops
 
 RNG = np.random.default_rng(3)
 
@@ -43,7 +43,10 @@ def strided(stride: int, offset: int = 0):
     return read
 
 
-@pytest.mark.parametrize(("stride", "offset", "sectors"), [(0, 0, 1), (1, 0, 4), (2, 0, 8), (8, 0, 32), (1, 1, 5), (32, 0, 32)])
+@pytest.mark.parametrize(
+    ("stride", "offset", "sectors"),
+    [(0, 0, 1), (1, 0, 4), (2, 0, 8), (8, 0, 32), (1, 1, 5), (32, 0, 32)],
+)
 def test_sectors_of_strides(stride, offset, sectors):
     x, y = f32(1100), f32(96)
     k = strided(stride, offset)
@@ -144,10 +147,20 @@ def halves(cols: int, swizzle: int | None = None, pad: int = 0):
     return read
 
 
-@pytest.mark.parametrize(("cols", "how", "each"), [
-    (64, {"swizzle": 0}, 8), (32, {"swizzle": 0}, 4), (16, {"swizzle": 0}, 2), (64, {"pad": 8}, 1), (32, {"pad": 8}, 1),
-    (64, {}, 1), (32, {}, 1), (16, {}, 1), (64, {"swizzle": 64}, 1),
-])
+@pytest.mark.parametrize(
+    ("cols", "how", "each"),
+    [
+        (64, {"swizzle": 0}, 8),
+        (32, {"swizzle": 0}, 4),
+        (16, {"swizzle": 0}, 2),
+        (64, {"pad": 8}, 1),
+        (32, {"pad": 8}, 1),
+        (64, {}, 1),
+        (32, {}, 1),
+        (16, {}, 1),
+        (64, {"swizzle": 64}, 1),
+    ],
+)
 def test_case_20_ldmatrix_rows(cols, how, each):
     x, y = bf(16, cols), bf(16, cols)
     k = halves(cols, **how)
@@ -163,7 +176,9 @@ def test_odd_paddings_go_without_ldmatrix():
     k = halves(64, pad=2)
     r = k.sim[1](x, y)
     assert (x == y).all()
-    assert r.lines[line_of(k, "warp.load(t, s)")]["shared_ld_ideal"] == 16  # pairs of halves: 4 a base tile
+    assert (
+        r.lines[line_of(k, "warp.load(t, s)")]["shared_ld_ideal"] == 16
+    )  # pairs of halves: 4 a base tile
 
 
 # -------------------------------------------------------------------------------------- tiles
@@ -194,7 +209,11 @@ def test_tile_product_counts():
     load = r.lines[line_of(product, "block.load(a_s")]
     assert load["global_ld_sectors"] == blocks * steps * 64 * 64 * 2 // 32
     assert load["global_ld_requests"] == blocks * steps * 64 * 64 * 2 // 512
-    assert load["shared_st_wavefronts"] == load["shared_st_ideal"] == blocks * steps * 64 * 64 * 2 // 128
+    assert (
+        load["shared_st_wavefronts"]
+        == load["shared_st_ideal"]
+        == blocks * steps * 64 * 64 * 2 // 128
+    )
     reads = r.lines[line_of(product, "warp.load(b, b_s)")]
     assert reads["shared_ld_wavefronts"] == blocks * steps * 4 * 64 * 64 * 2 // 128
     tensor = r.lines[line_of(product, "mma_AB")]
@@ -223,8 +242,13 @@ def both(run, *args, **options):
         result, report = run(*args, report=True, batch=batch, **options)
         reports = report if isinstance(report, list) else [report]
         results = result if isinstance(result, tuple) else (result,)
-        out.append(([np.asarray(x).tobytes() for x in results], [(r.lines, r.clipped) for r in reports],
-                    sum(r.stats["batches"] for r in reports)))
+        out.append(
+            (
+                [np.asarray(x).tobytes() for x in results],
+                [(r.lines, r.clipped) for r in reports],
+                sum(r.stats["batches"] for r in reports),
+            )
+        )
     assert out[0][0] == out[1][0]
     assert out[0][1] == out[1][1]
     return out[0][2], out[1][2]
@@ -259,7 +283,9 @@ def test_other_kernels_batched():
 @tk.kernel(threads=64)
 def float_atomics(x: tk.gl_fl, y: tk.gl_fl):
     for k in range(3):
-        tk.atomic_add(y[(blockIdx.x + threadIdx.x + k) % 7], x[(blockIdx.x * 64 + threadIdx.x + k) % 640])
+        tk.atomic_add(
+            y[(blockIdx.x + threadIdx.x + k) % 7], x[(blockIdx.x * 64 + threadIdx.x + k) % 640]
+        )
         block.sync()
 
 
@@ -284,8 +310,10 @@ def test_schedules_give_the_same_bits(schedule):
 def test_only_some_blocks():
     x, y = f32(256), np.zeros(256, np.float32)
     masked.sim[4](256, x, y, blocks=[1, (3, 0, 0)])
-    assert (y[64:128] == x[64:128]).all() and (y[192:] == x[192:]).all()
-    assert not y[:64].any() and not y[128:192].any()
+    assert (y[64:128] == x[64:128]).all()
+    assert (y[192:] == x[192:]).all()
+    assert not y[:64].any()
+    assert not y[128:192].any()
 
 
 # ---------------------------------------------------------------------------- how much work it is
@@ -316,7 +344,9 @@ def test_breakpoint_stops_in_the_kernel(monkeypatch):
     import sys
 
     seen = []
-    monkeypatch.setattr(sys, "breakpointhook", lambda: seen.append((sys._getframe(1), sys._getframe(1).f_lineno)))
+    monkeypatch.setattr(
+        sys, "breakpointhook", lambda: seen.append((sys._getframe(1), sys._getframe(1).f_lineno))
+    )
 
     @tk.kernel(threads=32)
     def stops(x: tk.gl_fl):
@@ -343,4 +373,5 @@ def test_tracebacks_show_the_kernel():
         bad.sim[1](f32(32))
     except tk.TkError as e:
         text = "".join(traceback.format_exception(e))
-    assert "x[i] = 1.0" in text and __file__ in text
+    assert "x[i] = 1.0" in text
+    assert __file__ in text

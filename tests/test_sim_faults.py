@@ -81,9 +81,16 @@ def overwrite_good(y: tk.gl_fl):
 def test_write_after_read():
     y = f32(N)
     e = fault("TK500", overwrite_bad, 1, y)
-    assert e.loc.line == line_of(overwrite_bad, "= s[63") or e.loc.line == line_of(overwrite_bad, "= 2.0")
-    assert str(line_of(overwrite_bad, "= s[63")) in e.message or str(line_of(overwrite_bad, "= 2.0")) in e.message
-    assert "s[" in e.message and "warp 0" in e.message and "block (0, 0, 0)" in e.message
+    assert e.loc.line == line_of(overwrite_bad, "= s[63") or e.loc.line == line_of(
+        overwrite_bad, "= 2.0"
+    )
+    assert (
+        str(line_of(overwrite_bad, "= s[63")) in e.message
+        or str(line_of(overwrite_bad, "= 2.0")) in e.message
+    )
+    assert "s[" in e.message
+    assert "warp 0" in e.message
+    assert "block (0, 0, 0)" in e.message
     assert "block.sync()" in e.hint
     overwrite_good.sim[1](y)
     assert (y == 1).all()
@@ -158,8 +165,13 @@ def test_case_1_and_8_matmul_with_one_barrier(schedule):
     with pytest.raises(KernelFault) as info:
         matmul_bad.sim[3, 3](A, B, C, schedule=schedule)
     e = info.value
-    assert e.code in ("TK500", "TK501") and "block.sync()" in e.hint
-    lines = {line_of(matmul_bad, "b_s[ty, tx] ="), line_of(matmul_bad, "a_s[ty, tx] ="), line_of(matmul_bad, "total +=")}
+    assert e.code in ("TK500", "TK501")
+    assert "block.sync()" in e.hint
+    lines = {
+        line_of(matmul_bad, "b_s[ty, tx] ="),
+        line_of(matmul_bad, "a_s[ty, tx] ="),
+        line_of(matmul_bad, "total +="),
+    }
     assert e.loc.line in lines
     assert str(line_of(matmul_bad, "total +=")) in str(e)
     matmul_good.sim[3, 3](A, B, C, schedule=schedule)
@@ -191,7 +203,8 @@ def case_3_good(x: tk.gl_fl, y: tk.gl_fl):
 def test_case_3_sum_needs_an_atomic():
     x, y = f32(4), f32(4)
     e = fault("TK501", case_3_bad, 1, x, y)
-    assert "s[0]" in e.message and "atomic" in e.hint
+    assert "s[0]" in e.message
+    assert "atomic" in e.hint
     case_3_good.sim[1](x, y)
     assert np.allclose(y, x.sum())
 
@@ -219,9 +232,11 @@ def neighbours_good(x: tk.gl_fl, y: tk.gl_fl):
 def test_lanes_need_a_warp_sync():
     x, y = f32(32), f32(32)
     e = fault("TK501", neighbours_bad, 1, x, y)
-    assert "warp.sync()" in e.hint and "lane" in e.message
+    assert "warp.sync()" in e.hint
+    assert "lane" in e.message
     neighbours_good.sim[1](x, y)
-    assert (y[:31] == x[1:]).all() and y[31] == 0
+    assert (y[:31] == x[1:]).all()
+    assert y[31] == 0
 
 
 @tk.kernel(threads=32)
@@ -241,7 +256,7 @@ def test_shuffles_order_nothing():
 def own_elements(x: tk.gl_fl, y: tk.gl_fl):
     s = tk.shared_array(tk.f32, 32)
     s[threadIdx.x] = x[threadIdx.x]
-    for k in range(4):
+    for _ in range(4):
         s[threadIdx.x] += 1.0
     y[threadIdx.x] = s[threadIdx.x]
 
@@ -304,7 +319,8 @@ def blocks_good(y: tk.gl_fl):
 def test_two_blocks_write_one_place(batch):
     y = f32(64)
     e = fault("TK502", blocks_bad, 2, y, batch=batch)
-    assert "y[0]" in e.message and "block" in e.message
+    assert "y[0]" in e.message
+    assert "block" in e.message
     blocks_good.sim[2](y)
     assert (y == np.repeat([0, 1], 32)).all()
 
@@ -418,7 +434,8 @@ def case_2_good(x: tk.gl_fl, y: tk.gl_fl):
 def test_case_2_uninitialised_shared_memory():
     x, y = f32(32), f32(32)
     e = fault("TK503", case_2_bad, 1, x, y)
-    assert "s[32]" in e.message and "lane 16" in e.message
+    assert "s[32]" in e.message
+    assert "lane 16" in e.message
     case_2_good.sim[1](x, y)
 
 
@@ -435,7 +452,8 @@ def no_zero(x: tk.gl_bf, y: tk.gl_fl):
 
 def test_accumulator_that_was_never_zeroed():
     e = fault("TK513", no_zero, 1, bf(16, 16), f32(16, 16))
-    assert "acc" in e.message and "warp.zero(acc)" in e.hint
+    assert "acc" in e.message
+    assert "warp.zero(acc)" in e.hint
 
 
 @tk.kernel(threads=32)
@@ -445,7 +463,8 @@ def out_of_bounds(x: tk.gl_fl, y: tk.gl_fl):
 
 def test_out_of_bounds():
     e = fault("TK504", out_of_bounds, 1, f32(32, 4), f32(32, 1))
-    assert "x[-1, 2]" in e.message and "lane 0" in e.message
+    assert "x[-1, 2]" in e.message
+    assert "lane 0" in e.message
     e = fault("TK504", out_of_bounds, 1, f32(40, 2), f32(32, 1))
     assert "40 x 2" in e.message
 
@@ -459,7 +478,8 @@ def negative_tile(x: tk.gl_fl, y: tk.gl_fl):
 
 def test_negative_tile_coordinate():
     e = fault("TK504", negative_tile, 2, f32(32, 16), f32(32, 16))
-    assert "row is -1" in e.message and "block (0, 0, 0)" in e.message
+    assert "row is -1" in e.message
+    assert "block (0, 0, 0)" in e.message
 
 
 @tk.kernel(threads=32)
@@ -530,11 +550,13 @@ def async_good(x: tk.gl_bf, y: tk.gl_bf):
 def test_async_copies():
     x, y = bf(32, 32), bf(32, 32)
     e = fault("TK508", async_no_wait, 1, x, y)
-    assert str(line_of(async_no_wait, "load_async")) in e.message and "wait_group" in e.hint
+    assert str(line_of(async_no_wait, "load_async")) in e.message
+    assert "wait_group" in e.hint
     e = fault("TK508", async_no_commit, 1, x, y)
     assert "commit_group() is missing" in e.hint
     e = fault("TK500", async_no_barrier, 1, x, y)
-    assert "block.sync()" in e.hint and "wait_group" in e.hint
+    assert "block.sync()" in e.hint
+    assert "wait_group" in e.hint
     async_good.sim[1](x, y)
     assert (x == y).all()
 
@@ -571,7 +593,8 @@ def test_case_9_10_pipelines(schedule):
     assert "wait_group" in e.hint
     with pytest.raises(KernelFault) as info:  # the stage is refilled while another warp may read it
         pipeline(1, barrier=False).sim[1](x, y, schedule=schedule)
-    assert info.value.code in ("TK500", "TK508") and "block.sync()" in info.value.hint
+    assert info.value.code in ("TK500", "TK508")
+    assert "block.sync()" in info.value.hint
     fault("TK508", pipeline(1, stages=1), 1, x, y, schedule=schedule)
 
 
@@ -586,9 +609,11 @@ def test_integer_faults():
     y = np.zeros(32, np.int32)
     arithmetic.sim[1](1 << 20, 20, y)
     e = fault("TK510", arithmetic, 1, 1 << 20, 21, y)
-    assert "division by zero" in e.message and "lane 20" in e.message
+    assert "division by zero" in e.message
+    assert "lane 20" in e.message
     e = fault("TK510", arithmetic, 1, 1 << 30, 20, y)
-    assert "32 bits" in e.message and "lane 1" in e.message
+    assert "32 bits" in e.message
+    assert "lane 1" in e.message
 
 
 @tk.kernel(threads=32)
@@ -611,7 +636,9 @@ def asserting(n: tk.i32, y: tk.gl_fl):
 
 def test_assert_shows_values():
     e = fault("TK511", asserting, 1, 30, f32(32))
-    assert "i = 30" in e.message and "n = 30" in e.message and "lane 30" in e.message
+    assert "i = 30" in e.message
+    assert "n = 30" in e.message
+    assert "lane 30" in e.message
     asserting.sim[1](32, f32(32))
 
 
@@ -620,7 +647,7 @@ def uniform(x: tk.gl(tk.i32), y: tk.gl_fl):
     n = warp.uniform(x[threadIdx.x])
     t = tk.rt_fl(16, 16)
     warp.zero(t)
-    for k in range(n):
+    for _ in range(n):
         t += 1.0
     warp.store(y, t, (0, 0))
 
@@ -745,7 +772,11 @@ def test_indices_that_depend_on_data():
     bins = RNG.integers(0, 4, 256).astype(np.int32)
     y = np.zeros(256, np.int32)
     data_dependent.sim[4](bins, y)
-    want = [sum(bins[b * 64 + (t * 7 + k) % 64] == 0 for k in range(4)) for b in range(4) for t in range(64)]
+    want = [
+        sum(bins[b * 64 + (t * 7 + k) % 64] == 0 for k in range(4))
+        for b in range(4)
+        for t in range(64)
+    ]
     assert (y == want).all()
     with pytest.raises(KernelFault) as e:
         data_dependent_bad.sim[4](bins, y)

@@ -51,7 +51,8 @@ class Program:
         if kind < 6:
             return f"({self.value(names, depth + 1)} {r.choice(['//', '%'])} ({b} + 1))"
         if kind == 6:
-            return f"({self.value(names, depth + 1)} if {self.cond(names)} else {self.value(names, depth + 1)})"
+            a, b = self.value(names, depth + 1), self.value(names, depth + 1)
+            return f"({a} if {self.cond(names)} else {b})"
         if kind == 7:
             return f"{r.choice(['max', 'min'])}({a}, {self.value(names, depth + 1)})"
         if kind == 8 and names == "abc":
@@ -62,7 +63,9 @@ class Program:
 
     def cond(self, names: str = "abc") -> str:
         r = self.r
-        one = f"{self.atom(names)} {r.choice(['<', '<=', '==', '!=', '>', '>='])} {self.atom(names)}"
+        one = (
+            f"{self.atom(names)} {r.choice(['<', '<=', '==', '!=', '>', '>='])} {self.atom(names)}"
+        )
         if r.random() < 0.3:
             # the second operand would fault where the first is false
             a = r.choice(names)
@@ -95,19 +98,30 @@ class Program:
         if kind < 10:
             self.names += 1
             v = f"k{self.names}"
-            bound = r.choice(["3", "n % 5", f"{r.choice(names)} % 5", "i % 4"] if "c" in names else ["3", f"{r.choice(names)} % 4"])
+            bound = r.choice(
+                ["3", "n % 5", f"{r.choice(names)} % 5", "i % 4"]
+                if "c" in names
+                else ["3", f"{r.choice(names)} % 4"]
+            )
             start = r.choice(["0", "0", f"{r.choice(names)} % 2"])
             self.loops += 1
-            out = [f"{pad}for {v} in range({start}, {bound}):", f"{more}{r.choice(names)} = ({self.atom(names)} + {v}) % 97",
-                   *self.block(more, depth + 1, names, ret)]
+            out = [
+                f"{pad}for {v} in range({start}, {bound}):",
+                f"{more}{r.choice(names)} = ({self.atom(names)} + {v}) % 97",
+                *self.block(more, depth + 1, names, ret),
+            ]
             self.loops -= 1
             return out
         if kind == 10:
             self.names += 1
             v = f"w{self.names}"
             self.loops += 1
-            out = [f"{pad}{v} = {self.atom(names)}", f"{pad}while {v} < 6 and {self.cond(names)}:", f"{more}{v} += 1",
-                   *self.block(more, depth + 1, names, ret)]
+            out = [
+                f"{pad}{v} = {self.atom(names)}",
+                f"{pad}while {v} < 6 and {self.cond(names)}:",
+                f"{more}{v} += 1",
+                *self.block(more, depth + 1, names, ret),
+            ]
             self.loops -= 1
             return out
         jumps = (["break", "continue"] if self.loops else []) + [ret]
@@ -130,8 +144,15 @@ def make(seed: int, threads: int) -> str:
 
 def reference(source: str, threads: int, blocks: int, n: int, x: np.ndarray) -> list[int]:
     """Each lane by itself, in Python."""
-    marks = dict(device=lambda f: f, kernel=lambda **_: lambda f: f, i32=int, gl=lambda t: t)
-    code = source.replace("import tklearn as tk", "").replace("from tklearn import blockIdx, threadIdx", "")
+    marks = {
+        "device": lambda f: f,
+        "kernel": lambda **_: lambda f: f,
+        "i32": int,
+        "gl": lambda t: t,
+    }
+    code = source.replace("import tklearn as tk", "").replace(
+        "from tklearn import blockIdx, threadIdx", ""
+    )
     code = "from __future__ import annotations\n" + code
     thread, block = SimpleNamespace(x=0), SimpleNamespace(x=0)
     ns = {"tk": SimpleNamespace(**marks), "threadIdx": thread, "blockIdx": block}

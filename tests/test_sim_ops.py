@@ -180,9 +180,16 @@ def test_tf32_inputs_are_rounded():
     A, B = f32(16, 32), f32(32, 48)
     C = np.zeros((16, 48), np.float32)
     products(False, False, tk.f32, tk.f32).sim[1](A, B, C)
-    cut = [((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64) for x in (A, B)]
+    cut = [
+        ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000))
+        .view(np.float32)
+        .astype(np.float64)
+        for x in (A, B)
+    ]
     np.testing.assert_allclose(C, 1 + 2 * (cut[0] @ cut[1]), rtol=0, atol=32 * 2.0**-24 * 32)
-    assert np.abs(C - (1 + 2 * (A.astype(np.float64) @ B))).max() > 1e-3  # full inputs would be closer
+    assert (
+        np.abs(C - (1 + 2 * (A.astype(np.float64) @ B))).max() > 1e-3
+    )  # full inputs would be closer
 
 
 def test_f16_accumulators_round():
@@ -278,8 +285,13 @@ def test_shuffles_and_votes():
     x, y, v = f32(192), np.zeros((192, 5), np.float32), np.zeros((192, 3), np.uint32)
     lanes.sim[3](x, 7, y, v)
     w, ln = x.reshape(6, 32), np.arange(32)
-    want = [np.repeat(w[:, 7:8], 32, 1), w[:, ln * 3 % 32], w[:, np.where(ln >= 2, ln - 2, ln)],
-            w[:, np.where(ln + 7 < 32, ln + 7, ln)], w[:, ln ^ 5]]
+    want = [
+        np.repeat(w[:, 7:8], 32, 1),
+        w[:, ln * 3 % 32],
+        w[:, np.where(ln >= 2, ln - 2, ln)],
+        w[:, np.where(ln + 7 < 32, ln + 7, ln)],
+        w[:, ln ^ 5],
+    ]
     assert (y == np.stack(want, -1).reshape(192, 5)).all()
     ballot = ((w > 0).astype(np.uint64) << ln.astype(np.uint64)).sum(1).astype(np.uint32)
     assert (v.reshape(6, 32, 3)[:, :, 0] == ballot[:, None]).all()
@@ -299,11 +311,15 @@ def histogram(x: tk.gl(tk.i32), y: tk.gl(tk.i32), old: tk.gl(tk.i32)):
         tk.atomic_add(y[threadIdx.x], bins[threadIdx.x])
     k = tk.atomic_max(old[0], threadIdx.x)
     tk.atomic_min(old[1], -k)
-    j = tk.atomic_cas(old[2], threadIdx.x, threadIdx.x + 1)
+    tk.atomic_cas(old[2], threadIdx.x, threadIdx.x + 1)
 
 
 def test_atomics():
-    x, y, old = RNG.integers(0, 8, 256).astype(np.int32), np.zeros(8, np.int32), np.zeros(3, np.int32)
+    x, y, old = (
+        RNG.integers(0, 8, 256).astype(np.int32),
+        np.zeros(8, np.int32),
+        np.zeros(3, np.int32),
+    )
     r = histogram.sim[4](x, y, old)
     assert (y == np.bincount(x, minlength=8)).all()
     assert old.tolist() == [63, -63, 64]
@@ -369,7 +385,8 @@ def test_fused_multiply_add_rounds_once():
     d = x.astype(np.float64)
     assert (y[:, 0] == (d[:, 0] * d[:, 1] + d[:, 2]).astype(np.float32)).all()
     assert (y[:, 1] == (d[:, 0] * d[:, 1] - d[:, 2]).astype(np.float32)).all()
-    assert (y[:, 2] == 0).all() and (y[:, 0] != 0).any()
+    assert (y[:, 2] == 0).all()
+    assert (y[:, 0] != 0).any()
 
 
 # ------------------------------------------------------------------------------------- layouts
@@ -436,12 +453,16 @@ def test_strided_views_and_edges():
     assert sum(r.clipped.values()) == 2 * 3 * (64 * 64 - 50 * 60)
     wide = np.zeros((3, 50, 128), np.float32)
     strided.sim[3](view, wide[:, :, 30:90])
-    assert (wide[:, :, 30:90] == view).all() and not wide[:, :, :30].any() and not wide[:, :, 90:].any()
+    assert (wide[:, :, 30:90] == view).all()
+    assert not wide[:, :, :30].any()
+    assert not wide[:, :, 90:].any()
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, np.float16])
 def test_narrow_storage(dtype):
-    name = {"float8_e4m3fn": tk.e4m3, "float8_e5m2": tk.e5m2, "float16": tk.f16}[np.dtype(dtype).name]
+    name = {"float8_e4m3fn": tk.e4m3, "float8_e5m2": tk.e5m2, "float16": tk.f16}[
+        np.dtype(dtype).name
+    ]
 
     @tk.kernel(warps=1)
     def move(x: tk.gl_fl, y: tk.gl(name), z: tk.gl_fl):

@@ -58,8 +58,12 @@ class Shape:
     def _axes(self, stmts: list, loop: list, func: list) -> None:
         for s in stmts:
             if isinstance(s, ir.If):
-                self._need(s.cond, self.unmaskable(s.then) or self.unmaskable(s.els)
-                           or self._jump_matters(s, loop, func))
+                self._need(
+                    s.cond,
+                    self.unmaskable(s.then)
+                    or self.unmaskable(s.els)
+                    or self._jump_matters(s, loop, func),
+                )
             elif isinstance(s, ir.For):
                 for e in (s.lo, s.hi):
                     self._need(e, self.unmaskable(s.body))
@@ -103,9 +107,8 @@ class Shape:
             self.bad |= ALL_AXES | ir.DATA
         elif isinstance(n, ir.Eval) and isinstance(n.value, ir.Call):
             return
-        elif isinstance(n, ir.Call) and n.op.effect == "atomic":
-            if id(n) not in self._dropped():
-                self.bad |= ALL_AXES | ir.DATA
+        elif isinstance(n, ir.Call) and n.op.effect == "atomic" and id(n) not in self._dropped():
+            self.bad |= ALL_AXES | ir.DATA
 
     def _dropped(self) -> set[int]:
         """Atomics whose old value is not used."""
@@ -143,7 +146,9 @@ class Shape:
         k = self.kernel
         shared = sum(_decoded(s.type) for s in k.shared)
         # indices that differ by block need shadow entries: last write, last read of some warps
-        shared += sum(8 * 4 * _decoded(s.type) // 4 for s in k.shared if isinstance(s.type, (SArr, SV)))
+        shared += sum(
+            8 * 4 * _decoded(s.type) // 4 for s in k.shared if isinstance(s.type, (SArr, SV))
+        )
         regs = lanes = 0
         for body in (k.body, *(f.body for f in k.functions)):
             for n in ir.walk(body):

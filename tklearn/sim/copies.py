@@ -39,7 +39,7 @@ class Copy:
 
 
 def _chunk(mem: SharedMem, g: Any) -> int:
-    """Bytes a thread copies at once: the tile's widest, or less as the array's base and pitch allow."""
+    """Bytes a thread copies at once: the tile's widest that the array's base and pitch allow."""
     b, size = mem.geo.tile.chunk, mem.geo.itemsize
     while b > size and any(x % b for x in (g.start, *g.bstr4[:3])):
         b //= 2
@@ -48,7 +48,9 @@ def _chunk(mem: SharedMem, g: Any) -> int:
 
 def _window(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple) -> Any:
     t = mem.type
-    return g.window(w, at, t.rows if isinstance(t, ST) else 1, t.cols if isinstance(t, ST) else t.n, s)
+    return g.window(
+        w, at, t.rows if isinstance(t, ST) else 1, t.cols if isinstance(t, ST) else t.n, s
+    )
 
 
 def _part(mem: SharedMem, threads: int, chunk: int, warp: int) -> Place:
@@ -91,7 +93,9 @@ def _copy(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int) -> tu
     return c, True
 
 
-def group_load(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, later: bool) -> None:
+def group_load(
+    w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, later: bool
+) -> None:
     """Copy a tile of `g` into `mem`, by `threads` threads; `later`: with cp.async."""
     c, first = _copy(w, s, mem, g, at, threads)
     if first:
@@ -100,7 +104,9 @@ def group_load(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, 
             g.owners.tile(w, s, c.win, False, "group")
         c.values = c.win.load(once=True)
     _count(w, s, "async" if later and c.chunk >= 4 else "load", c, g, threads)
-    part = _part(mem, threads, c.chunk, w.id if threads > 32 else 0) if mem.log is not None else None
+    part: Any = (
+        _part(mem, threads, c.chunk, w.id if threads > 32 else 0) if mem.log is not None else None
+    )
     if later:
         pending = mem.log.issue(w, part, s) if mem.log is not None else None
         w.copies.start(Flight(c, pending, mem.log))

@@ -16,6 +16,7 @@ from tklearn import access
 from tklearn.lang import plans
 from tklearn.lang.types import RV
 
+
 class Delta:
     """What one execution of a pattern adds."""
 
@@ -25,7 +26,9 @@ class Delta:
         self.values = {k: v for k, v in values.items() if v}
 
 
-def totals(tally: dict[tuple[int, Delta], int], loose: dict[tuple[int, str], int]) -> dict[int, dict[str, int]]:
+def totals(
+    tally: dict[tuple[int, Delta], int], loose: dict[tuple[int, str], int]
+) -> dict[int, dict[str, int]]:
     """The tally as line -> metric -> count."""
     lines: dict[int, dict[str, int]] = {}
     for (line, delta), n in tally.items():
@@ -42,12 +45,19 @@ def totals(tally: dict[tuple[int, Delta], int], loose: dict[tuple[int, str], int
 # -------------------------------------------------------------------------------- shared memory
 def _shared_delta(kind: str, width: int, offsets: Any) -> Delta:
     wave, ideal = access.shared_many(kind, width, offsets)
-    return shared_counts("st" if kind in ("st", "stmatrix") else "ld", int(wave.sum()), int(ideal.sum()))
+    return shared_counts(
+        "st" if kind in ("st", "stmatrix") else "ld", int(wave.sum()), int(ideal.sum())
+    )
 
 
 def shared_counts(op: str, wave: int, ideal: int) -> Delta:
-    return Delta(**{f"shared_{op}_wavefronts": wave, f"shared_{op}_ideal": ideal,
-                    f"shared_{op}_conflicts": wave - ideal})
+    return Delta(
+        **{
+            f"shared_{op}_wavefronts": wave,
+            f"shared_{op}_ideal": ideal,
+            f"shared_{op}_conflicts": wave - ideal,
+        }
+    )
 
 
 def shared_place(w: Any, s: Any, kind: str, mem: Any, place: Any, width: int) -> None:
@@ -79,15 +89,22 @@ def shared_lanes(w: Any, s: Any, kind: str, mem: Any, flat: Any, m: Any, width: 
 
 # -------------------------------------------------------------------------------- global memory
 def global_counts(kind: str, requests: int, sectors: int, ideal: int) -> Delta:
-    return Delta(**{f"global_{kind}_requests": requests, f"global_{kind}_sectors": sectors,
-                    f"global_{kind}_ideal": ideal})
+    return Delta(
+        **{
+            f"global_{kind}_requests": requests,
+            f"global_{kind}_sectors": sectors,
+            f"global_{kind}_ideal": ideal,
+        }
+    )
 
 
 @lru_cache(maxsize=1 << 14)
 def _global_row(kind: str, width: int, row: bytes) -> Delta:
     at = np.frombuffer(row, np.int64)[None]
     active = int((at >= 0).sum())
-    return global_counts(kind, int(active > 0), int(access.sectors_many(at, width)[0]), -(-active * width // 32))
+    return global_counts(
+        kind, int(active > 0), int(access.sectors_many(at, width)[0]), -(-active * width // 32)
+    )
 
 
 def global_lanes(w: Any, s: Any, kind: str, addr: Any, m: Any, width: int) -> None:
@@ -119,20 +136,37 @@ def global_lanes(w: Any, s: Any, kind: str, addr: Any, m: Any, width: int) -> No
 
 
 def _sectors(offsets: Any, start: int, width: int) -> tuple[int, int, int]:
-    """(requests, sectors, ideal) of accesses [n, 32] whose tile starts `start` bytes into a sector."""
+    """(requests, sectors, ideal) of [n, 32] offsets from `start` bytes into a sector."""
     at = np.where(offsets >= 0, offsets.astype(np.int64) + start, -1)
     active = (at >= 0).sum(axis=1)
-    return int((active > 0).sum()), int(access.sectors_many(at, width).sum()), int((-(-active * width // 32)).sum())
+    return (
+        int((active > 0).sum()),
+        int(access.sectors_many(at, width).sum()),
+        int((-(-active * width // 32)).sum()),
+    )
 
 
 @lru_cache(maxsize=1 << 14)
-def tile_delta(kind: str, rows: int, cols: int, itemsize: int, pitch: int, layout: str,
-               limit: tuple[int, int] | None, start: int) -> Delta:
+def tile_delta(
+    kind: str,
+    rows: int,
+    cols: int,
+    itemsize: int,
+    pitch: int,
+    layout: str,
+    limit: tuple[int, int] | None,
+    start: int,
+) -> Delta:
     """A register tile to or from global memory."""
     if limit is not None and min(limit) <= 0:
         return Delta()
-    return _global_delta(kind, plans.tile_global(kind, rows, cols, itemsize, pitch, layout, limit,
-                                                 start % (2 * itemsize) == 0), start)
+    return _global_delta(
+        kind,
+        plans.tile_global(
+            kind, rows, cols, itemsize, pitch, layout, limit, start % (2 * itemsize) == 0
+        ),
+        start,
+    )
 
 
 def _global_delta(kind: str, accesses: tuple[plans.Access, ...], start: int) -> Delta:
@@ -142,7 +176,9 @@ def _global_delta(kind: str, accesses: tuple[plans.Access, ...], start: int) -> 
     return global_counts(kind, *sums)
 
 
-def _vector_plan(kind: str, v: RV, itemsize: int, limit: int | None, aligned: bool) -> tuple[plans.Access, ...]:
+def _vector_plan(
+    kind: str, v: RV, itemsize: int, limit: int | None, aligned: bool
+) -> tuple[plans.Access, ...]:
     if v.kind == "flat":
         return plans.vector(kind, v.n, itemsize, v.dtype.itemsize, limit, aligned)
     return plans.tile_vector(kind, v.n, v.kind, itemsize, v.layout.name, limit, aligned)
@@ -150,7 +186,7 @@ def _vector_plan(kind: str, v: RV, itemsize: int, limit: int | None, aligned: bo
 
 @lru_cache(maxsize=1 << 14)
 def vector_delta(kind: str, v: RV, itemsize: int, left: int | None, start: int) -> Delta:
-    """A register vector to or from global memory, `left` elements before the array's edge (None: all)."""
+    """A register vector to or from global memory; `left` elements are there (None: all)."""
     if left is not None and left <= 0:
         return Delta()
     width = _vector_plan(kind, v, itemsize, None, True)[0].width
@@ -165,8 +201,16 @@ def shared_vector_delta(kind: str, v: RV, itemsize: int) -> Delta:
 
 
 @lru_cache(maxsize=1 << 14)
-def copy_delta(kind: str, tile: Any, threads: int, warp: int, pitch: int, chunk: int,
-               limit: tuple[int, int] | None, start: int) -> Delta:
+def copy_delta(
+    kind: str,
+    tile: Any,
+    threads: int,
+    warp: int,
+    pitch: int,
+    chunk: int,
+    limit: tuple[int, int] | None,
+    start: int,
+) -> Delta:
     """One warp's part of a cooperative copy; kind: "load", "store" or "async"."""
     if limit is not None and min(limit) < 0:
         limit = (max(limit[0], 0), max(limit[1], 0))
@@ -188,7 +232,9 @@ def copy_delta(kind: str, tile: Any, threads: int, warp: int, pitch: int, chunk:
 
 
 @lru_cache(maxsize=1 << 12)
-def window_delta(kind: str, tile: Any, layout: str, at: tuple[int, int], shape: tuple[int, int]) -> Delta:
+def window_delta(
+    kind: str, tile: Any, layout: str, at: tuple[int, int], shape: tuple[int, int]
+) -> Delta:
     """A register tile to or from a window of a shared tile."""
     make = plans.load_shared if kind == "ld" else plans.store_shared
     wave = ideal = 0

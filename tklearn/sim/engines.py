@@ -1,8 +1,8 @@
 """cp.async: copies that a warp has started, in groups, and when their data lands.
 
 Data is there for the issuing warp at its wait_group; for other warps a barrier must follow. Groups
-complete in order. This file knows groups; how a tile is copied is ops.py's, what is wrong with using
-a destination early is races.py's.
+complete in order. This file knows groups; how a tile is copied is ops.py's, what is wrong with
+using a destination early is races.py's.
 """
 
 from __future__ import annotations

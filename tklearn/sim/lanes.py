@@ -1,9 +1,9 @@
 """Numbers and masks of lanes, as the lowered code uses them.
 
-A value is a Python int, bool or np.float32 where the warp and all blocks of the batch agree, else an
-array (blocks or 1, lanes or 1); integers are int64 there. A mask is None (all lanes), False (none) or
-a bool array. Operations that can fail look at the mask only once something is wrong. This file knows
-no memory and no scheduling.
+A value is a Python int, bool or np.float32 where the warp and all blocks of the batch agree, else
+an array (blocks or 1, lanes or 1); integers are int64 there. A mask is None (all lanes), False
+(none) or a bool array. Operations that can fail look at the mask only once something is wrong. This
+file knows no memory and no scheduling.
 """
 
 from __future__ import annotations
@@ -97,8 +97,13 @@ def truth(w: Any, c: Any, s: Any) -> bool:
         return bool(c.item())
     first = bool(c.flat[0])
     if (c != first).any():
-        raise w.fault("TK512", "the condition differs between lanes or blocks here, and what it guards "
-                      "is done by whole warps", s, hint="make it warp-uniform, or warp.uniform(x)")
+        raise w.fault(
+            "TK512",
+            "the condition differs between lanes or blocks here, and what it guards "
+            "is done by whole warps",
+            s,
+            hint="make it warp-uniform, or warp.uniform(x)",
+        )
     return first
 
 
@@ -107,8 +112,12 @@ def as_int(w: Any, x: Any, s: Any) -> int:
     if type(x) is not ndarray:
         return int(x)
     if x.size > 1 and (x != x.flat[0]).any():
-        raise w.fault("TK512", "this number differs between lanes, but one for the warp is needed", s,
-                      hint="use a warp-uniform value")
+        raise w.fault(
+            "TK512",
+            "this number differs between lanes, but one for the warp is needed",
+            s,
+            hint="use a warp-uniform value",
+        )
     return int(x.flat[0])
 
 
@@ -169,8 +178,13 @@ def _fit(w: Any, r: Any, m: Any, s: Any, kind: str, sign: str, a: Any, b: Any) -
         at = w.first(m, (r < LO) | (r > HI))
         if at is not None:
             x, y, z = (w.at_position(v, at) for v in (a, b, r))
-            raise w.fault("TK510", f"{x} {sign} {y} = {z} does not fit 32 bits", s, at,
-                          "i32 holds -2147483648 to 2147483647; use tk.i64(x) for larger numbers")
+            raise w.fault(
+                "TK510",
+                f"{x} {sign} {y} = {z} does not fit 32 bits",
+                s,
+                at,
+                "i32 holds -2147483648 to 2147483647; use tk.i64(x) for larger numbers",
+            )
         return ((r - LO) & U32) + LO
     if kind == "i64":
         return r if type(r) is ndarray else ((r + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
@@ -203,8 +217,13 @@ def _nonzero(w: Any, a: Any, b: Any, m: Any, s: Any, sign: str) -> Any:
         zero = b == 0
     at = w.first(m, zero)
     if at is not None:
-        raise w.fault("TK510", f"division by zero: {w.at_position(a, at)} {sign} 0", s, at,
-                      "test the divisor first: lanes that an 'if' leaves out do not divide")
+        raise w.fault(
+            "TK510",
+            f"division by zero: {w.at_position(a, at)} {sign} 0",
+            s,
+            at,
+            "test the divisor first: lanes that an 'if' leaves out do not divide",
+        )
     return np.where(zero, 1, b)
 
 
@@ -223,8 +242,13 @@ def _shift(w: Any, b: Any, m: Any, s: Any, kind: str) -> Any:
         return b
     at = w.first(m, bad)
     if at is not None:
-        raise w.fault("TK510", f"a shift by {w.at_position(b, at)} bits", s, at,
-                      f"shifts of {kind} are by 0 to {width - 1} bits")
+        raise w.fault(
+            "TK510",
+            f"a shift by {w.at_position(b, at)} bits",
+            s,
+            at,
+            f"shifts of {kind} are by 0 to {width - 1} bits",
+        )
     return b & (width - 1)
 
 
@@ -267,7 +291,9 @@ def cast(a: Any, src: str, dst: str) -> Any:
         r = numerics.round_to(a, dst)
         return r if type(a) is ndarray else np.float32(r)
     if src == "f32":
-        lo, hi = {"u32": (0, U32), "u8": (0, 255), "i64": (-(1 << 63), (1 << 63) - 1)}.get(dst, (LO, HI))
+        lo, hi = {"u32": (0, U32), "u8": (0, 255), "i64": (-(1 << 63), (1 << 63) - 1)}.get(
+            dst, (LO, HI)
+        )
         if type(a) is not ndarray:
             if np.isnan(a):
                 return 0
@@ -314,11 +340,38 @@ def round_tile(x: Any, kind: str) -> Any:
 
 
 RUNTIME: dict[str, Any] = {
-    "_mand": mand, "_mnot": mnot, "_mor": mor, "_minus": minus, "_sel": sel, "_sel_vec": sel_vec,
-    "_where": where, "_land": land, "_lor": lor, "_lnot": lnot, "_truth": truth, "_range": range_,
-    "_For": For, "_While": While, "_turn": turn, "_iadd": iadd, "_isub": isub, "_imul": imul,
-    "_idiv": idiv, "_imod": imod, "_ishl": ishl, "_ishr": ishr, "_iand": iand, "_ior": ior,
-    "_ixor": ixor, "_uinv": uinv, "_cast": cast, "_fma": fma, "_spread3": spread3,
-    "_spread2": spread2, "_as_col": as_col, "_as_row": as_row, "_round": round_tile,
+    "_mand": mand,
+    "_mnot": mnot,
+    "_mor": mor,
+    "_minus": minus,
+    "_sel": sel,
+    "_sel_vec": sel_vec,
+    "_where": where,
+    "_land": land,
+    "_lor": lor,
+    "_lnot": lnot,
+    "_truth": truth,
+    "_range": range_,
+    "_For": For,
+    "_While": While,
+    "_turn": turn,
+    "_iadd": iadd,
+    "_isub": isub,
+    "_imul": imul,
+    "_idiv": idiv,
+    "_imod": imod,
+    "_ishl": ishl,
+    "_ishr": ishr,
+    "_iand": iand,
+    "_ior": ior,
+    "_ixor": ixor,
+    "_uinv": uinv,
+    "_cast": cast,
+    "_fma": fma,
+    "_spread3": spread3,
+    "_spread2": spread2,
+    "_as_col": as_col,
+    "_as_row": as_row,
+    "_round": round_tile,
 }
 __all__ = ["RUNTIME", "KernelFault", "as_int"]

@@ -1,13 +1,13 @@
-"""The IR of a kernel as Python source nodes: one generator function a kernel, one function a helper.
+"""The IR of a kernel as Python source nodes: a generator a kernel, a function a helper.
 
 The code is compiled under the learner's file name with the learner's line and column on every node,
 so that tracebacks and the debugger show the kernel itself. Local names are the learner's; names of
 the simulator start with an underscore: `_w` the warp, `_m*` masks over (block, lane), `_s*` places.
 
-Control flow has two forms. Plain: the condition is one value for the warp in all blocks of the batch
-(or the body holds what a mask cannot express, and batching.py has seen to it that it is one value).
-Masked: both branches run, each for its lanes. This file knows the IR and the names of run-time
-functions, and no values.
+Control flow has two forms. Plain: the condition is one value for the warp in all blocks of the
+batch (or the body holds what a mask cannot express, and batching.py has seen to it that it is one
+value). Masked: both branches run, each for its lanes. This file knows the IR and the names of
+run-time functions, and no values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Lowered:
 
 
 class Loop:
-    """Where break and continue of the statements being lowered go. `obj` is None for a plain loop."""
+    """Where break and continue go; `obj` is None for a plain loop."""
 
     def __init__(self, obj: str | None) -> None:
         self.obj = obj
@@ -50,10 +50,18 @@ class Loop:
 class Lowering(Expressions):
     """Statements of one function."""
 
-    def __init__(self, ns: dict, sites: list[Site], shape: Shape, big_grid: bool,
-                 todo: list, done: dict[int, str]) -> None:
-        super().__init__(ns, sites, big_grid)
-        self.shape, self.todo, self.done = shape, todo, done
+    def __init__(
+        self,
+        ns: dict,
+        sites: list[Site],
+        shape: Shape,
+        big_grid: bool,
+        todo: list,
+        done: dict[int, str],
+    ) -> None:
+        super().__init__(ns, sites, shape, big_grid)
+        self.todo, self.done = todo, done
+        self.plain: dict[int, bool] = {}
         self.level = 0
         self.declared: dict[int, int] = {}
         self.loops: list[Loop] = []
@@ -82,7 +90,7 @@ class Lowering(Expressions):
         body += self.block(fn.body, "_m0")
         if self.masked_return and not self.is_kernel:
             body.append(ast.Return(name("_rv")))
-        if self.is_kernel or self.shape.yields(fn):
+        if isinstance(fn, ir.Kernel) or self.shape.yields(fn):
             body += [ast.Return(None), ast.Expr(ast.Yield(None))]  # makes it a generator
         args = ast.arguments([], [ast.arg(p) for p in params], None, [], [], None, [])
         make: dict[str, Any] = {"type_params": []} if hasattr(ast, "TypeAlias") else {}
@@ -91,10 +99,18 @@ class Lowering(Expressions):
 
     def _single_assignments(self, body: list) -> None:
         """Ranges of names that are assigned once."""
-        changed = {id(n.target.sym) for n in ir.walk(body)
-                   if isinstance(n, (ir.Assign, ir.AugAssign)) and isinstance(n.target, ir.Var)}
-        changed |= {id(t.sym) for n in ir.walk(body) if isinstance(n, ir.Swap)
-                    for t in n.targets if isinstance(t, ir.Var)}
+        changed = {
+            id(n.target.sym)
+            for n in ir.walk(body)
+            if isinstance(n, (ir.Assign, ir.AugAssign)) and isinstance(n.target, ir.Var)
+        }
+        changed |= {
+            id(t.sym)
+            for n in ir.walk(body)
+            if isinstance(n, ir.Swap)
+            for t in n.targets
+            if isinstance(t, ir.Var)
+        }
         for n in ir.walk(body):
             if isinstance(n, ir.Decl) and n.init is not None and id(n.sym) not in changed:
                 if isinstance(n.sym.type, Scalar) and n.sym.type.dtype.name == "i32":
@@ -102,7 +118,9 @@ class Lowering(Expressions):
             elif isinstance(n, ir.For):
                 lo, hi = self.range(n.lo), self.range(n.hi)
                 up = n.step > 0
-                self.ranges[id(n.var)] = (lo[0], max(lo[0], hi[1] - 1)) if up else (min(hi[0] + 1, lo[1]), lo[1])
+                self.ranges[id(n.var)] = (
+                    (lo[0], max(lo[0], hi[1] - 1)) if up else (min(hi[0] + 1, lo[1]), lo[1])
+                )
 
     # --------------------------------------------------------------------------- statements
     def block(self, stmts: list, m: str) -> list[ast.stmt]:
@@ -112,7 +130,7 @@ class Lowering(Expressions):
             out += [located(n, s.loc) for n in nodes]
             if isinstance(s, (ir.If, ir.For, ir.While, ir.Scope)) and self._leaves_masked(s):
                 out.append(located(self._shrink(m), s.loc))
-                rest = self.block(stmts[i + 1:], m)
+                rest = self.block(stmts[i + 1 :], m)
                 if rest:
                     test = ast.Compare(name(m), [ast.IsNot()], [const(False)])
                     out.append(located(ast.If(test, rest, []), s.loc))
@@ -120,7 +138,7 @@ class Lowering(Expressions):
         return out
 
     def _shrink(self, m: str) -> ast.stmt:
-        gone = [name("_ret")] if self.masked_return else []
+        gone: list[ast.expr] = [name("_ret")] if self.masked_return else []
         if self.loops and self.loops[-1].obj:
             obj = self.loops[-1].obj
             gone += [ast.Attribute(name(obj), a, ast.Load()) for a in ("brk", "cnt")]
@@ -133,7 +151,7 @@ class Lowering(Expressions):
         return any(self._masked_jump([s], k) for k in ("break", "continue"))
 
     def _plain_here(self, s: Any) -> bool:
-        """Whether this loop may be a Python loop: a return in it must be able to leave the function."""
+        """Whether this may be a Python loop: a return in it must be able to leave the function."""
         return self.plain_loop(s) and (self.level == 0 or "return" not in jumps(s.body))
 
     def _masked_jump(self, stmts: list, kind: str, masked: bool = False) -> bool:
@@ -144,8 +162,11 @@ class Lowering(Expressions):
             loop = isinstance(s, (ir.For, ir.While))
             if loop and kind != "return":
                 continue
-            inner = masked or (isinstance(s, ir.If) and not self.plain_if(s)) or (
-                loop and not self.plain_loop(s))
+            inner = (
+                masked
+                or (isinstance(s, ir.If) and not self.plain_if(s))
+                or (loop and not self.plain_loop(s))
+            )
             if any(self._masked_jump(b, kind, inner) for b in bodies(s)):
                 return True
         return False
@@ -161,11 +182,10 @@ class Lowering(Expressions):
         return whole(self.fn.body)  # batching.py made such conditions single
 
     def plain_loop(self, s: Any) -> bool:
-        key = ("loop", id(s))
-        if key not in self.__dict__.setdefault("_plain", {}):
-            self._plain[key] = False
-            self._plain[key] = self._plain_loop(s)
-        return self._plain[key]
+        if id(s) not in self.plain:
+            self.plain[id(s)] = False
+            self.plain[id(s)] = self._plain_loop(s)
+        return self.plain[id(s)]
 
     def _plain_loop(self, s: Any) -> bool:
         if any(self._masked_jump(s.body, k) for k in ("break", "continue", "return")):
@@ -188,10 +208,12 @@ class Lowering(Expressions):
             shared = ast.Attribute(name("_w"), "shared", ast.Load())
             return [self.set(n, ast.Subscript(shared, const(index), ast.Load()))]
         if isinstance(t, (RT, RV)):
-            value = [self.expr(s.init, m)] if s.init is not None else []
-            return [self.set(n, call("_Tile", self.obj(t, "T"), const(s.sym.name), *value))]
+            first = [self.expr(s.init, m)] if s.init is not None else []
+            return [self.set(n, call("_Tile", self.obj(t, "T"), const(s.sym.name), *first))]
         if isinstance(t, Regs):
-            return [self.set(n, ast.BinOp(ast.List([const(None)], ast.Load()), ast.Mult(), const(t.n)))]
+            return [
+                self.set(n, ast.BinOp(ast.List([const(None)], ast.Load()), ast.Mult(), const(t.n)))
+            ]
         assert s.init is not None
         value = self.expr(s.init, m)
         return [self.set(n, call("list", value) if isinstance(t, Vec) else value)]
@@ -210,22 +232,55 @@ class Lowering(Expressions):
             pick = "_sel_vec" if isinstance(t, Vec) else "_sel"
             return [self.set(n, call(pick, name(m), value, name(n)))]
         if isinstance(target, ir.TileReg):
-            return [ast.Expr(call("_set_tile_reg", name("_w"), self.box(target.tile, m), const(target.i),
-                                  value, name(m), self.site(target)))]
+            return [
+                ast.Expr(
+                    call(
+                        "_set_tile_reg",
+                        name("_w"),
+                        self.box(target.tile, m),
+                        const(target.i),
+                        value,
+                        name(m),
+                        self.site(target),
+                    )
+                )
+            ]
         assert isinstance(target, (ir.Index, ir.VecIndex))
         base = self.expr(target.base, m)
         if isinstance(target.base.type, (Regs, Vec)):
-            return [ast.Expr(call("_set_reg", base, self.expr(target.idx[0], m), value, name(m),
-                                  const(target.base.type.dtype.name)))]
+            return [
+                ast.Expr(
+                    call(
+                        "_set_reg",
+                        base,
+                        self.expr(target.idx[0], m),
+                        value,
+                        name(m),
+                        const(target.base.type.dtype.name),
+                    )
+                )
+            ]
         at = tup([self.expr(i, m) for i in target.idx])
         if isinstance(target, ir.VecIndex):
-            return [ast.Expr(call("_vstore", name("_w"), base, at, const(target.n), value, name(m),
-                                  self.site(target)))]
+            return [
+                ast.Expr(
+                    call(
+                        "_vstore",
+                        name("_w"),
+                        base,
+                        at,
+                        const(target.n),
+                        value,
+                        name(m),
+                        self.site(target),
+                    )
+                )
+            ]
         return [ast.Expr(call("_store", name("_w"), base, at, value, name(m), self.site(target)))]
 
     def s_AugAssign(self, s: ir.AugAssign, m: str) -> list[ast.stmt]:
         out: list[ast.stmt] = []
-        target = s.target
+        target: ir.Expr = s.target
         if isinstance(target, ir.Index) and not isinstance(target.base.type, (Regs, Vec)):
             idx: list[ir.Expr] = []
             for i in target.idx:  # the index is evaluated once
@@ -234,15 +289,19 @@ class Lowering(Expressions):
                 sym = ir.Sym(t, i.type, "reg", i.loc)
                 self.locals[id(sym)] = t
                 self.ranges[id(sym)] = self.range(i)
-                self.__dict__.setdefault("_keep", []).append(sym)  # ids must stay unique
-                v = ir.Var(i.type, i.loc, sym)
-                v.uni = i.uni
-                idx.append(v)
+                self.keep.append(sym)
+                idx.append(ir.Var(i.type, i.loc, sym))
+                idx[-1].uni = i.uni
             target = ir.Index(target.type, target.loc, target.base, idx)
         v = s.value
         whole: ir.Expr
-        if s.op == "+" and isinstance(target, ir.Index) and isinstance(v, ir.Binary) and v.op == "*" and (
-                target.type.dtype.kind == "f"):
+        if (
+            s.op == "+"
+            and isinstance(target, ir.Index)
+            and isinstance(v, ir.Binary)
+            and v.op == "*"
+            and (target.type.dtype.kind == "f")
+        ):
             whole = ir.Fma(target.type, s.loc, v.a, v.b, target)
         else:
             whole = ir.Binary(target.type, s.loc, s.op, target, v)
@@ -260,7 +319,11 @@ class Lowering(Expressions):
         if s.op.name == "block.sync":
             wait = ast.Attribute(name("_w"), "barrier", ast.Load())
             return [ast.Expr(ast.Yield(call(wait, self.site(s), name(m))))]
-        return [ast.Expr(call(self.op_function(s.op), name("_w"), self.site(s), name(m), *self.args(s, m)))]
+        return [
+            ast.Expr(
+                call(self.op_function(s.op), name("_w"), self.site(s), name(m), *self.args(s, m))
+            )
+        ]
 
     def s_Eval(self, s: ir.Eval, m: str) -> list[ast.stmt]:
         e = s.value
@@ -276,8 +339,19 @@ class Lowering(Expressions):
             if isinstance(n, ir.Var) and isinstance(n.type, Scalar):
                 seen[n.sym.name] = name(self.local(n.sym))
         values = tup([tup([const(k), v]) for k, v in seen.items()])
-        return [ast.Expr(call("_assert", name("_w"), self.expr(s.cond, m), name(m), const(s.message),
-                              values, self.site(s)))]
+        return [
+            ast.Expr(
+                call(
+                    "_assert",
+                    name("_w"),
+                    self.expr(s.cond, m),
+                    name(m),
+                    const(s.message),
+                    values,
+                    self.site(s),
+                )
+            )
+        ]
 
     def s_Print(self, s: ir.Print, m: str) -> list[ast.stmt]:
         args = [self.expr(a, m) if isinstance(a, ir.Expr) else const(a) for a in s.args]
@@ -353,11 +427,15 @@ class Lowering(Expressions):
         obj, start, inner = self.temp("loop"), self.temp("m"), self.temp("m")
         begin = call(ast.Attribute(name(obj), "begin", ast.Load()))
         done = [ast.Compare(name(x), [ast.Is()], [const(False)]) for x in (start, inner)]
-        body = [self.set(start, begin), ast.If(done[0], [ast.Break()], []), step,
-                self.set(inner, call("_mand", name(start), self.expr(s.cond, start))),
-                ast.If(done[1], [ast.Break()], []),
-                ast.Assign([ast.Attribute(name(obj), "m", ast.Store())], name(inner)),
-                *self._loop_body(s, obj, inner)]
+        body = [
+            self.set(start, begin),
+            ast.If(done[0], [ast.Break()], []),
+            step,
+            self.set(inner, call("_mand", name(start), self.expr(s.cond, start))),
+            ast.If(done[1], [ast.Break()], []),
+            ast.Assign([ast.Attribute(name(obj), "m", ast.Store())], name(inner)),
+            *self._loop_body(s, obj, inner),
+        ]
         return [self.set(obj, call("_While", name(m))), ast.While(const(True), body, [])]
 
     def s_Break(self, s: ir.Break, m: str) -> list[ast.stmt]:
@@ -382,8 +460,10 @@ class Lowering(Expressions):
     def s_Return(self, s: ir.Return, m: str) -> list[ast.stmt]:
         out: list[ast.stmt] = []
         value = self.expr(s.value, m) if s.value is not None else None
-        if isinstance(s.value, ir.Var) and isinstance(s.value.type, (RT, RV)):
-            value = call(ast.Attribute(value, "copy", ast.Load()))  # the caller's tile is another one
+        if value is not None and isinstance(s.value, ir.Var) and isinstance(s.value.type, (RT, RV)):
+            value = call(
+                ast.Attribute(value, "copy", ast.Load())
+            )  # the caller's tile is another one
         if not self.masked_return:
             return [ast.Return(value)]
         if self.level == 0 and value is None:
@@ -392,7 +472,11 @@ class Lowering(Expressions):
             first = ast.Compare(name("_rv"), [ast.Is()], [const(None)])
             t = self.temp()
             out.append(self.set(t, value))
-            out.append(self.set("_rv", ast.IfExp(first, name(t), call("_sel", name(m), name(t), name("_rv")))))
+            out.append(
+                self.set(
+                    "_rv", ast.IfExp(first, name(t), call("_sel", name(m), name(t), name("_rv")))
+                )
+            )
         if self.level == 0:
             return [*out, ast.Return(name("_rv"))]
         out.append(self.set("_ret", call("_mor", name("_ret"), name(m))))

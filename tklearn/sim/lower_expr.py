@@ -1,8 +1,8 @@
 """Expressions of the IR as Python `ast` nodes that call the simulator's run time.
 
-Knows the value forms of `lanes.py` (a number, or an array over (block, lane)) and of tiles (an array
-(block, row, column)), and which operations can fail, so that an operand of `and`, `or` or `x if c
-else y` runs under a mask only where that matters. Knows nothing of warps, memory or checks.
+Knows the value forms of `lanes.py` (a number, or an array over (block, lane)) and of tiles (an
+array (block, row, column)), and which operations can fail, so that an operand of `and`, `or` or `x
+if c else y` runs under a mask only where that matters. Knows nothing of warps, memory or checks.
 """
 
 from __future__ import annotations
@@ -14,16 +14,38 @@ import numpy as np
 
 from tklearn.lang import ir
 from tklearn.lang.errors import Loc
-from tklearn.lang.types import GL, RT, RV, ST, SV, SArr, Regs, Scalar, Shared, SubST, Vec
+from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, SArr, Scalar, Shared, SubST, Vec
+from tklearn.sim.batching import Shape
 
 I32_LO, I32_HI = -(1 << 31), (1 << 31) - 1
 FULL = (I32_LO, I32_HI)
 GRID_MAX = 1 << 16  # the arithmetic on blockIdx that needs no check assumes smaller grids
-BINOPS = {"+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div, "//": ast.FloorDiv, "%": ast.Mod,
-          "&": ast.BitAnd, "|": ast.BitOr, "^": ast.BitXor, "<<": ast.LShift, ">>": ast.RShift}
+BINOPS = {
+    "+": ast.Add,
+    "-": ast.Sub,
+    "*": ast.Mult,
+    "/": ast.Div,
+    "//": ast.FloorDiv,
+    "%": ast.Mod,
+    "&": ast.BitAnd,
+    "|": ast.BitOr,
+    "^": ast.BitXor,
+    "<<": ast.LShift,
+    ">>": ast.RShift,
+}
 CMPOPS = {"<": ast.Lt, "<=": ast.LtE, "==": ast.Eq, "!=": ast.NotEq, ">": ast.Gt, ">=": ast.GtE}
-CHECKED = {"+": "_iadd", "-": "_isub", "*": "_imul", "//": "_idiv", "%": "_imod", "<<": "_ishl",
-           ">>": "_ishr", "&": "_iand", "|": "_ior", "^": "_ixor"}
+CHECKED = {
+    "+": "_iadd",
+    "-": "_isub",
+    "*": "_imul",
+    "//": "_idiv",
+    "%": "_imod",
+    "<<": "_ishl",
+    ">>": "_ishr",
+    "&": "_iand",
+    "|": "_ior",
+    "^": "_ixor",
+}
 
 
 class Site:
@@ -69,10 +91,11 @@ def located(node: Any, loc: Loc) -> Any:
 class Expressions:
     """The expression half of `lower.Lowering`; `ns` is the namespace the code will run in."""
 
-    def __init__(self, ns: dict[str, Any], sites: list[Site], big_grid: bool) -> None:
-        self.ns, self.sites, self.big_grid = ns, sites, big_grid
+    def __init__(self, ns: dict[str, Any], sites: list[Site], shape: Shape, big_grid: bool) -> None:
+        self.ns, self.sites, self.shape, self.big_grid = ns, sites, shape, big_grid
         self.ranges: dict[int, tuple[int, int]] = {}
         self.locals: dict[int, str] = {}
+        self.keep: list[Any] = []  # symbols made here: their ids must stay their own
         self.temps = 0
 
     # ------------------------------------------------------------------------------- helpers
@@ -118,7 +141,11 @@ class Expressions:
             r = self._special_range(e.name)
         elif isinstance(e, ir.Dim):
             r = (0, I32_HI)
-        elif isinstance(e, ir.Cast) and isinstance(e.a.type, Scalar) and e.a.type.dtype.name in ("i32", "bool"):
+        elif (
+            isinstance(e, ir.Cast)
+            and isinstance(e.a.type, Scalar)
+            and e.a.type.dtype.name in ("i32", "bool")
+        ):
             r = (0, 1) if e.a.type.dtype.name == "bool" else self.range(e.a)
         elif isinstance(e, ir.Binary) and isinstance(e.type, Scalar) and e.type.dtype.name == "i32":
             r = self._binary_range(e.op, self.range(e.a), self.range(e.b))
@@ -162,9 +189,11 @@ class Expressions:
         return FULL
 
     def can_fail(self, e: Any) -> bool:
-        """Whether evaluating `e` for lanes that do not need it could raise, count or touch memory."""
+        """Whether `e` for lanes that do not need it could raise, count or touch memory."""
         for n in ir.walk(e):
-            if isinstance(n, (ir.VecIndex, ir.CallDevice, ir.Call, ir.Select, ir.Logic, ir.TileReg)):
+            if isinstance(
+                n, (ir.VecIndex, ir.CallDevice, ir.Call, ir.Select, ir.Logic, ir.TileReg)
+            ):
                 return True
             if isinstance(n, ir.Index) and not isinstance(n.base.type, (Regs, Vec)):
                 return True
@@ -204,10 +233,12 @@ class Expressions:
         return name(self.local(e.sym))
 
     def box(self, e: Any, m: str) -> ast.expr:
-        """A tile as an object that can be stored into; values of expressions get one of their own."""
+        """A tile as an object to store into; values of expressions get one of their own."""
         if isinstance(e, ir.Var):
             return located(name(self.local(e.sym)), e.loc)
-        return located(call("_Tile", self.obj(e.type, "T"), const("a value"), self.expr(e, m)), e.loc)
+        return located(
+            call("_Tile", self.obj(e.type, "T"), const("a value"), self.expr(e, m)), e.loc
+        )
 
     def x_Special(self, e: ir.Special, m: str) -> ast.expr:
         attr = e.name.replace(".", "_")
@@ -217,8 +248,12 @@ class Expressions:
         t = e.base.type
         if isinstance(t, GL):
             return ast.Attribute(self.expr(e.base, m), e.name, ast.Load())
-        return const({"rows": getattr(t, "rows", getattr(t, "n", 1)),
-                      "cols": getattr(t, "cols", getattr(t, "n", 1))}.get(e.name, 1))
+        return const(
+            {
+                "rows": getattr(t, "rows", getattr(t, "n", 1)),
+                "cols": getattr(t, "cols", getattr(t, "n", 1)),
+            }.get(e.name, 1)
+        )
 
     def x_CoordExpr(self, e: ir.CoordExpr, m: str) -> ast.expr:
         return tup([self.expr(i, m) for i in e.items])
@@ -242,21 +277,28 @@ class Expressions:
 
     def x_Binary(self, e: ir.Binary, m: str) -> ast.expr:
         if not isinstance(e.type, Scalar):
-            out = ast.BinOp(self.operand(e.a, e.type, m), BINOPS[e.op](), self.operand(e.b, e.type, m))
+            out = ast.BinOp(
+                self.operand(e.a, e.type, m), BINOPS[e.op](), self.operand(e.b, e.type, m)
+            )
             return self.rounded(out, e)
         a, b = self.expr(e.a, m), self.expr(e.b, m)
         if self._checked(e):
-            return call(CHECKED[e.op], name("_w"), a, b, name(m), self.site(e), const(e.type.dtype.name))
+            return call(
+                CHECKED[e.op], name("_w"), a, b, name(m), self.site(e), const(e.type.dtype.name)
+            )
         if e.op in ("//", "%") and e.type.dtype.kind != "f" and isinstance(e.b, ir.Const):
             n = e.b.value
             if n & (n - 1) == 0:  # a shift and a mask are what // and % by a power of two mean
-                out = ast.BinOp(a, ast.RShift(), const(n.bit_length() - 1)) if e.op == "//" else (
-                    ast.BinOp(a, ast.BitAnd(), const(n - 1)))
+                out = (
+                    ast.BinOp(a, ast.RShift(), const(n.bit_length() - 1))
+                    if e.op == "//"
+                    else (ast.BinOp(a, ast.BitAnd(), const(n - 1)))
+                )
                 return out
         return ast.BinOp(a, BINOPS[e.op](), b)
 
     def operand(self, e: ir.Expr, to: Any, m: str) -> ast.expr:
-        """An operand of tile or vector arithmetic whose result has type `to`, shaped to broadcast."""
+        """An operand of tile arithmetic with result type `to`, shaped to broadcast."""
         x = self.expr(e, m)
         if isinstance(e.type, Scalar):
             return call("_spread3" if isinstance(to, RT) else "_spread2", x)
@@ -269,8 +311,10 @@ class Expressions:
         return node if kind == "f32" else call("_round", located(node, e.loc), const(kind))
 
     def x_Fma(self, e: ir.Fma, m: str) -> ast.expr:
-        parts = [self.expr(x, m) if isinstance(e.type, Scalar) else self.operand(x, e.type, m)
-                 for x in (e.a, e.b, e.c)]
+        parts = [
+            self.expr(x, m) if isinstance(e.type, Scalar) else self.operand(x, e.type, m)
+            for x in (e.a, e.b, e.c)
+        ]
         out = call("_fma", *parts, const(e.minus))
         return out if isinstance(e.type, Scalar) else self.rounded(out, e)
 
@@ -283,12 +327,17 @@ class Expressions:
             return call("_land" if e.op == "and" else "_lor", a, self.expr(e.b, m))
         t, inner = self.temp(), self.temp("m")
         keep = call("_mand" if e.op == "and" else "_mnot", name(m), name(t))
-        return call("_land" if e.op == "and" else "_lor", ast.NamedExpr(ast.Name(t, ast.Store()), a),
-                    self._under(inner, keep, e.b, const(e.op == "or")))
+        return call(
+            "_land" if e.op == "and" else "_lor",
+            ast.NamedExpr(ast.Name(t, ast.Store()), a),
+            self._under(inner, keep, e.b, const(e.op == "or")),
+        )
 
     def _under(self, inner: str, mask: ast.expr, e: ir.Expr, other: ast.expr) -> ast.expr:
         """`e` under a narrower mask, or `other` where no lane needs it."""
-        test = ast.Compare(ast.NamedExpr(ast.Name(inner, ast.Store()), mask), [ast.Is()], [const(False)])
+        test = ast.Compare(
+            ast.NamedExpr(ast.Name(inner, ast.Store()), mask), [ast.Is()], [const(False)]
+        )
         return ast.IfExp(test, other, self.expr(e, inner))
 
     def x_Select(self, e: ir.Select, m: str) -> ast.expr:
@@ -325,14 +374,23 @@ class Expressions:
 
     def x_VecIndex(self, e: ir.VecIndex, m: str) -> ast.expr:
         at = tup([self.expr(i, m) for i in e.idx])
-        return call("_vload", name("_w"), self.expr(e.base, m), at, const(e.n), name(m), self.site(e))
+        return call(
+            "_vload", name("_w"), self.expr(e.base, m), at, const(e.n), name(m), self.site(e)
+        )
 
     def x_TileReg(self, e: ir.TileReg, m: str) -> ast.expr:
         return call("_tile_reg", name("_w"), self.box(e.tile, m), const(e.i), self.site(e))
 
     def x_Subtile(self, e: ir.Subtile, m: str) -> ast.expr:
-        return call("_subtile", name("_w"), self.expr(e.base, m), self.expr(e.i, m), self.expr(e.j, m),
-                    self.obj(e.type, "T"), self.site(e))
+        return call(
+            "_subtile",
+            name("_w"),
+            self.expr(e.base, m),
+            self.expr(e.i, m),
+            self.expr(e.j, m),
+            self.obj(e.type, "T"),
+            self.site(e),
+        )
 
     # -------------------------------------------------------------------------------- calls
     def x_Call(self, e: ir.Call, m: str) -> ast.expr:
@@ -341,20 +399,27 @@ class Expressions:
     def op_function(self, op: Any) -> str:
         key = "_op_" + op.name.replace(".", "_")
         if key not in self.ns:
-            self.ns[key] = self.ns["_ops"][op.name] if op.intrinsic is None else _bare(op.intrinsic[1])
+            self.ns[key] = (
+                self.ns["_ops"][op.name] if op.intrinsic is None else _bare(op.intrinsic[1])
+            )
         return key
 
     def args(self, e: Any, m: str) -> list[ast.expr]:
-        """Arguments of an op: references as (memory, index), destinations as objects, else values."""
-        out = []
+        """Arguments: references as (memory, index), destinations as objects, else values."""
+        out: list[ast.expr] = []
         for p, a in zip(e.op.params, e.args):
             if not isinstance(a, ir.Expr):
-                out.append(const(a) if a is None or isinstance(a, (bool, int, float, str))
-                           else self.obj(a, "k"))
+                out.append(
+                    const(a)
+                    if a is None or isinstance(a, (bool, int, float, str))
+                    else self.obj(a, "k")
+                )
             elif p.role == "ref" and isinstance(a, ir.Index):
                 at = tup([self.expr(i, m) for i in a.idx])
                 out.append(located(tup([self.expr(a.base, m), at]), a.loc))
-            elif isinstance(a.type, (RT, RV)) and (e.op.effect == "mma" or p.role in ("dst", "acc")):
+            elif isinstance(a.type, (RT, RV)) and (
+                e.op.effect == "mma" or p.role in ("dst", "acc")
+            ):
                 out.append(self.box(a, m))
             else:
                 out.append(self.expr(a, m))

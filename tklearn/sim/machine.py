@@ -1,9 +1,9 @@
 """Runs lowered kernels: batches of blocks, warps as generators, block barriers, the scheduler.
 
-A batch is some blocks that the generators serve at once; a generator is one warp of all of them. The
-scheduler is deterministic: it resumes warps that can go on, in the order the launch asks for, until
-each has ended or waits at a barrier. This file knows when warps run. What they do to memory is
-memory.py's and ops.py's; what is wrong with it is races.py's.
+A batch is some blocks that the generators serve at once; a generator is one warp of all of them.
+The scheduler is deterministic: it resumes warps that can go on, in the order the launch asks for,
+until each has ended or waits at a barrier. This file knows when warps run. What they do to memory
+is memory.py's and ops.py's; what is wrong with it is races.py's.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from tklearn import numerics
 from tklearn.lang import ir
 from tklearn.lang.errors import Deadlock, KernelFault, LaunchError, Loc, TkError
 from tklearn.lang.types import GL
-from tklearn.sim import counters, lanes, memory, ops
+from tklearn.sim import aliases, counters, exchange, lanes, memory, ops, products
 from tklearn.sim.engines import Copies
 from tklearn.sim.globals import GlobalArray
 from tklearn.sim.lower import Lowered
 from tklearn.sim.lower_expr import GRID_MAX
+from tklearn.sim.registry import OPS
 
 ndarray = np.ndarray
 TARGET_BYTES = 16 << 20
@@ -39,8 +40,9 @@ SCHEDULES = ("rotate", "reverse", "random")
 class Result:
     """What one simulated launch tells.
 
-    lines: source line -> metric (report.METRICS) -> count. clipped: line -> elements past an array's
-    end. printed: the lines the kernel printed. batches, resumes, calls: work of the simulator itself.
+    lines: source line -> metric (report.METRICS) -> count. clipped: line -> elements past an
+    array's end. printed: the lines the kernel printed. batches, resumes, calls: work of the
+    simulator itself.
     """
 
     lines: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -53,19 +55,39 @@ class Result:
 
 
 def simulate(
-    kernel: ir.Kernel, grid: tuple[int, int, int], args: list[Any], *, schedule: str = "rotate", seed: int = 0,
-    delay: dict[int, int] | None = None, check: str = "full", mma: str = "fast", blocks: Iterable[Any] | None = None,
-    batch: bool = True, max_bytes: int = 256 << 20, steps: int = STEPS,
+    kernel: ir.Kernel,
+    grid: tuple[int, int, int],
+    args: list[Any],
+    *,
+    schedule: str = "rotate",
+    seed: int = 0,
+    delay: dict[int, int] | None = None,
+    check: str = "full",
+    mma: str = "fast",
+    blocks: Iterable[Any] | None = None,
+    batch: bool = True,
+    max_bytes: int = 256 << 20,
+    steps: int = STEPS,
 ) -> Result:
-    """Run `kernel` on `grid` with `args` (one for each parameter: arrays in storage dtype, or numbers).
+    """Run `kernel` on `grid` with `args`: for each parameter an array in storage dtype or a number.
 
-    Arrays are written in place. `blocks` limits the run to some blocks, as (x, y, z) or linear numbers.
-    Errors: KernelFault (TK5xx) for what the kernel does wrong, LaunchError TK411 for unknown options.
+    Arrays are written in place. `blocks` limits the run to some blocks, as (x, y, z) or linear
+    numbers. Errors: KernelFault (TK5xx) for what the kernel does wrong, LaunchError TK411 for
+    unknown options.
     """
-    options = (("schedule", schedule, SCHEDULES), ("check", check, ("full", "fast", "off")), ("mma", mma, ("fast",)))
+    options = (
+        ("schedule", schedule, SCHEDULES),
+        ("check", check, ("full", "fast", "off")),
+        ("mma", mma, ("fast",)),
+    )
     for what, value, known in options:
         if value not in known:
-            raise LaunchError("TK411", f"{what}={value!r} is not possible", kernel.loc, "possible: " + ", ".join(known))
+            raise LaunchError(
+                "TK411",
+                f"{what}={value!r} is not possible",
+                kernel.loc,
+                "possible: " + ", ".join(known),
+            )
     start = time.perf_counter()
     launch = Launch(kernel, grid, args, check, schedule, seed, delay or {}, steps)
     with np.errstate(all="ignore"):
@@ -82,7 +104,7 @@ def simulate(
 def lowered(kernel: ir.Kernel, big_grid: bool) -> Lowered:
     cache = kernel.__dict__.setdefault("_lowered", {})
     if big_grid not in cache:
-        runtime = {**lanes.RUNTIME, **memory.RUNTIME, **ops.RUNTIME, "_ops": ops.OPS}
+        runtime = {**lanes.RUNTIME, **memory.RUNTIME, **RUNTIME, "_ops": OPS}
         cache[big_grid] = Lowered(kernel, runtime, big_grid)
     return cache[big_grid]
 
@@ -90,8 +112,17 @@ def lowered(kernel: ir.Kernel, big_grid: bool) -> Lowered:
 class Launch:
     """One launch: arguments as the machine holds them, options, tallies."""
 
-    def __init__(self, kernel: ir.Kernel, grid: tuple[int, int, int], args: list[Any], check: str, schedule: str,
-                 seed: int, delay: dict[int, int], steps: int) -> None:
+    def __init__(
+        self,
+        kernel: ir.Kernel,
+        grid: tuple[int, int, int],
+        args: list[Any],
+        check: str,
+        schedule: str,
+        seed: int,
+        delay: dict[int, int],
+        steps: int,
+    ) -> None:
         self.kernel, self.grid = kernel, grid
         self.code = lowered(kernel, max(grid) > GRID_MAX)
         self.check = check
@@ -101,8 +132,10 @@ class Launch:
         self.tally: dict[Any, int] = {}
         self.loose: dict[Any, int] = {}
         self.counting = True
-        self.args = [GlobalArray(p, a, check != "off") if isinstance(p.type, GL) else _scalar(p, a)
-                     for p, a in zip(kernel.params, args, strict=True)]
+        self.args = [
+            GlobalArray(p, a, check != "off") if isinstance(p.type, GL) else _scalar(p, a)
+            for p, a in zip(kernel.params, args, strict=True)
+        ]
         self.threads = [_thread_indices(kernel.threads, w) for w in range(kernel.warps)]
 
     def run(self, blocks: Iterable[Any] | None, batch: bool, max_bytes: int) -> None:
@@ -115,17 +148,28 @@ class Launch:
             if isinstance(a, GlobalArray):
                 a.write_back()
 
-    def _groups(self, blocks: Iterable[Any] | None, batch: bool, max_bytes: int) -> Iterable[np.ndarray]:
+    def _groups(
+        self, blocks: Iterable[Any] | None, batch: bool, max_bytes: int
+    ) -> Iterable[np.ndarray]:
         """Block indices [n, 3] of each batch: axes that must be looped over change slowest."""
         gx, gy, gz = self.grid
         if blocks is None:
             z, y, x = np.meshgrid(np.arange(gz), np.arange(gy), np.arange(gx), indexing="ij")
             every = np.stack([x.ravel(), y.ravel(), z.ravel()], axis=1)
         else:
-            every = np.array([(i % gx, i // gx % gy, i // (gx * gy)) if isinstance(i, (int, np.integer)) else tuple(i)
-                              for i in blocks], np.int64).reshape(-1, 3)
+            every = np.array(
+                [
+                    (i % gx, i // gx % gy, i // (gx * gy))
+                    if isinstance(i, (int, np.integer))
+                    else tuple(i)
+                    for i in blocks
+                ],
+                np.int64,
+            ).reshape(-1, 3)
             if ((every < 0) | (every >= (gx, gy, gz))).any():
-                raise LaunchError("TK411", f"blocks= names a block outside the grid {self.grid}", self.kernel.loc)
+                raise LaunchError(
+                    "TK411", f"blocks= names a block outside the grid {self.grid}", self.kernel.loc
+                )
         shape = self.code.shape
         looped = [a for a, bit in enumerate((1, 2, 4)) if shape.bad & bit]
         if looped:
@@ -139,8 +183,10 @@ class Launch:
         most = self._batch_size(max_bytes) if batch and not shape.single else 1
         for part in parts:
             size = len(part)
-            if size > most:  # whole rows of the grid, or a power of two: then equal tiles lie regularly (spread.py)
-                size = most // gx * gx if gx <= most and not looped else 1 << most.bit_length() - 1
+            if size > most:
+                # whole rows of the grid, or a power of two: then equal tiles lie regularly
+                rows = gx <= most and not looped
+                size = most // gx * gx if rows else 1 << most.bit_length() - 1
             for i in range(0, len(part), max(size, 1)):
                 yield part[i : i + size]
 
@@ -159,7 +205,7 @@ def _scalar(p: ir.Sym, a: Any) -> Any:
 
 
 def _thread_indices(threads: tuple[int, int, int], w: int) -> dict[str, Any]:
-    """threadIdx of a warp's lanes: a number where all lanes agree, else [1, 32]; and the lane mask."""
+    """threadIdx of a warp's lanes, a number where all agree, else [1, 32]; and the lane mask."""
     tx, ty, tz = threads
     t = np.arange(32 * w, 32 * w + 32)
     live = t < tx * ty * tz
@@ -181,10 +227,15 @@ class Batch:
         linear = blocks[:, 0] + gx * (blocks[:, 1] + gy * blocks[:, 2])
         self.tags = (linear[:, None] + 1).astype(np.int64)
         self.barriers = 0
-        self.shared = [memory.make_shared(s.name, s.type, s.offset, self.n, launch.check != "off") for s in k.shared]
-        memory.join_aliases(k.shared, self.shared, launch.check != "off", self.n)
-        self.index = [int(blocks[0, a]) if (blocks[:, a] == blocks[0, a]).all() else blocks[:, a : a + 1]
-                      for a in range(3)]
+        self.shared = [
+            memory.make_shared(s.name, s.type, s.offset, self.n, launch.check != "off")
+            for s in k.shared
+        ]
+        aliases.join_aliases(k.shared, self.shared, launch.check != "off", self.n)
+        self.index = [
+            int(blocks[0, a]) if (blocks[:, a] == blocks[0, a]).all() else blocks[:, a : a + 1]
+            for a in range(3)
+        ]
         self.atomics: list[Any] = []
         self.warps = [Warp(self, i) for i in range(k.warps)]
 
@@ -242,14 +293,24 @@ class Batch:
         per: dict[int, list[Warp]] = {}
         for w in waiting:
             per.setdefault(w.at.line, []).append(w)
-        said = [f"line {line}: {_warps(ws)} ({len(ws)} of {total} warps)" for line, ws in sorted(per.items())]
+        said = [
+            f"line {line}: {_warps(ws)} ({len(ws)} of {total} warps)"
+            for line, ws in sorted(per.items())
+        ]
         left = [w for w in self.warps if w.gen is None]
         if left:
-            said.append(f"{_warps(left)} left the kernel" + (" before it" if len(per) == 1 else " before them"))
+            said.append(
+                f"{_warps(left)} left the kernel"
+                + (" before it" if len(per) == 1 else " before them")
+            )
         first = waiting[0]
-        return first.fault("TK506", "not all warps of the block arrive at one block.sync(): " + "; ".join(said), first.at,
-                           hint="every thread of the block must reach the same block.sync(): move it out of the 'if' or "
-                           "loop, and let no warp return before it")
+        return first.fault(
+            "TK506",
+            "not all warps of the block arrive at one block.sync(): " + "; ".join(said),
+            first.at,
+            hint="every thread of the block must reach the same block.sync(): move it out of the "
+            "'if' or loop, and let no warp return before it",
+        )
 
     # --------------------------------------------------------------------- atomics in block order
     def flush(self, g: Any) -> None:
@@ -261,7 +322,7 @@ class Batch:
             mine = [x for x in todo if x[0] is mem]
             rows, idx, val = (np.concatenate([x[k] for x in mine]) for k in (1, 2, 3))
             order = np.argsort(rows, kind="stable")
-            ops.add_in_order(mem, idx[order], val[order])
+            exchange.add_in_order(mem, idx[order], val[order])
 
 
 def _warps(ws: list[Warp]) -> str:
@@ -304,9 +365,15 @@ class Warp:
             if len(missing):
                 b, lane = (int(x) for x in missing[0])
                 active = int(np.broadcast_to(m, (len(m), 32))[b].sum())
-                raise self.fault("TK506", f"only {active} lanes of warp {self.id} arrive at this block.sync(); the others "
-                                 "have returned", s, (b, lane), "every thread of the block must reach it: put the work in "
-                                 "an 'if' instead of returning early")
+                raise self.fault(
+                    "TK506",
+                    f"only {active} lanes of warp {self.id} arrive at this block.sync(); "
+                    "the others have returned",
+                    s,
+                    (b, lane),
+                    "every thread of the block must reach it: put the work in "
+                    "an 'if' instead of returning early",
+                )
         self.at = s
         self.count(s.line, "barriers", self.batch.n)
 
@@ -319,16 +386,35 @@ class Warp:
     def _endless(self, s: Any) -> TkError:
         waiting = [w for w in self.batch.warps if w.at is not None]
         node = s.node
-        loads = [x for x in ir.walk(node.cond) if isinstance(x, ir.Index)] if isinstance(node, ir.While) else []
+        loads = (
+            [x for x in ir.walk(node.cond) if isinstance(x, ir.Index)]
+            if isinstance(node, ir.While)
+            else []
+        )
         hint = "check what ends the loop, or raise steps= if it is meant to be that long"
         if any(isinstance(x.base.type, GL) for x in loads):
-            hint = ("the condition reads global memory: if it waits for another block, that block may never run at the "
-                    "same time; blocks cannot wait for each other")
+            hint = (
+                "the condition reads global memory: if it waits for another block, that block may "
+                "never run at the same time; blocks cannot wait for each other"
+            )
         if waiting and len(waiting) + 1 >= sum(w.gen is not None for w in self.batch.warps):
-            said = "; ".join(f"warp {w.id} waits at block.sync() on line {w.at.line}" for w in waiting)
-            return self.fault("TK507", f"deadlock: warp {self.id} turns in this loop, and {said} ({len(waiting)} of "
-                              f"{len(self.batch.warps)} arrived)", s, hint=hint, kind=Deadlock)
-        return self.fault("TK509", f"warp {self.id} has run {self.launch.steps:,} loop iterations and has not ended", s, hint=hint)
+            said = "; ".join(
+                f"warp {w.id} waits at block.sync() on line {w.at.line}" for w in waiting
+            )
+            return self.fault(
+                "TK507",
+                f"deadlock: warp {self.id} turns in this loop, and {said} ({len(waiting)} of "
+                f"{len(self.batch.warps)} arrived)",
+                s,
+                hint=hint,
+                kind=Deadlock,
+            )
+        return self.fault(
+            "TK509",
+            f"warp {self.id} has run {self.launch.steps:,} loop iterations and has not ended",
+            s,
+            hint=hint,
+        )
 
     # ---------------------------------------------------------------------------------- counting
     @property
@@ -384,23 +470,32 @@ class Warp:
         tail = f", lane {lane}" if lane is not None else ""
         return f"block {self.batch.block_name(linear)}, warp {self.id}{tail}"
 
-    def fault(self, code: str, message: str, s: Any, pos: Any = None, hint: str = "",
-              kind: type[KernelFault] = KernelFault) -> KernelFault:
+    def fault(
+        self,
+        code: str,
+        message: str,
+        s: Any,
+        pos: Any = None,
+        hint: str = "",
+        kind: type[KernelFault] = KernelFault,
+    ) -> KernelFault:
         loc: Loc = s.loc
         e = kind(code, f"{message} [{self.where(pos)}]", loc, hint)
         e.where = {"warp": self.id, "block": self.where(pos)}  # type: ignore[attr-defined]
         return e
 
 
-
-
-
 def _assert(w: Warp, c: Any, m: Any, message: str, values: tuple, s: Any) -> None:
     pos = w.first(m, ~c if type(c) is ndarray else not c)
     if pos is not None:
         said = ", ".join(f"{k} = {w.at_position(v, pos)}" for k, v in values)
-        raise w.fault("TK511", f"assert failed: {message}" + (f" ({said})" if said else ""), s, pos,
-                      "the assertion is the kernel's own")
+        raise w.fault(
+            "TK511",
+            f"assert failed: {message}" + (f" ({said})" if said else ""),
+            s,
+            pos,
+            "the assertion is the kernel's own",
+        )
 
 
 def _print(w: Warp, m: Any, s: Any, *args: Any) -> None:
@@ -422,4 +517,5 @@ def _print(w: Warp, m: Any, s: Any, *args: Any) -> None:
     print(line, file=sys.stdout)
 
 
-ops.RUNTIME.update({"_assert": _assert, "_print": _print})
+RUNTIME: dict[str, Any] = {"_assert": _assert, "_print": _print}
+TABLES = (ops, products, exchange)  # importing them fills OPS

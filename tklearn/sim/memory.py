@@ -1,10 +1,10 @@
-"""Global arrays, shared tiles and arrays, and register tiles: where values live while a kernel runs.
+"""Shared tiles and arrays, and register tiles: where values live while a kernel runs.
 
 Narrow floats are kept decoded, as float32 that the narrow type can hold exactly; the bits are made
-when the launch ends or an alias looks at them. Shared memory has a leading block axis of 1 as long as
-all blocks of the batch agree. Register tiles share arrays with shared memory, so nobody writes into an
-array that may be lent. This file knows indices, addresses and bounds; what an access costs is
-counters.py's and whether it is ordered races.py's.
+when the launch ends or an alias looks at them. Shared memory has a leading block axis of 1 as long
+as all blocks of the batch agree. Register tiles share arrays with shared memory, so nobody writes
+into an array that may be lent. This file knows indices, addresses and bounds; what an access costs
+is counters.py's and whether it is ordered races.py's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from tklearn import numerics
 from tklearn.lang import layouts
 from tklearn.lang.types import ST, SV, SArr, Shared, SubST
+from tklearn.sim.bounds import flat_index
 from tklearn.sim.counters import global_lanes, shared_lanes, shared_place
 from tklearn.sim.globals import GlobalArray
 from tklearn.sim.lanes import as_int
@@ -30,14 +31,17 @@ NATURAL = {"i32": np.int32, "u32": np.uint32, "i64": np.int64, "u8": np.uint8, "
 class Tile:
     """A register tile or vector: `a` is (blocks or 1, rows, cols) or (blocks or 1, n) float32.
 
-    It may be kept as a Spread until somebody asks. `mine` is the array that only this tile holds and may therefore be added to in place. `owed` is a
-    product that is still to be added (see ops.Product); reading `a` settles it.
+    It may be kept as a Spread until somebody asks. `mine` is the array that only this tile holds
+    and may therefore be added to in place. `owed` is a product that is still to be added (see
+    ops.Product); reading `a` settles it.
     """
 
     __slots__ = ("type", "name", "_a", "mine", "owed")
 
     def __init__(self, type: Any, name: str, a: Any = None) -> None:
-        self.type, self.name, self._a, self.mine, self.owed = type, name, a, None, None
+        self.type, self.name, self._a = type, name, a
+        self.mine: Any = None
+        self.owed: Any = None
 
     @property
     def a(self) -> Any:
@@ -58,8 +62,12 @@ class Tile:
 def use(t: Tile, w: Any, s: Any) -> Any:
     """The array of a tile that is read."""
     if t._a is None:
-        raise w.fault("TK513", f"'{t.name}' ({t.type}) is read but nothing was stored in it", s,
-                      hint=f"fill it first: warp.zero({t.name}), warp.load({t.name}, ...)")
+        raise w.fault(
+            "TK513",
+            f"'{t.name}' ({t.type}) is read but nothing was stored in it",
+            s,
+            hint=f"fill it first: warp.zero({t.name}), warp.load({t.name}, ...)",
+        )
     return t.a
 
 
@@ -71,8 +79,12 @@ class Geometry:
         self.itemsize = type.dtype.itemsize
         if isinstance(type, ST):
             self.dims: tuple[int, ...] = (type.rows, type.cols)
-            self.tile = layouts.SharedTile(type.rows, type.cols, self.itemsize, type.swizzle, type.pad)
-            self.offsets = np.asarray(self.tile.offset(np.arange(type.rows)[:, None], np.arange(type.cols)[None]))
+            self.tile = layouts.SharedTile(
+                type.rows, type.cols, self.itemsize, type.swizzle, type.pad
+            )
+            self.offsets = np.asarray(
+                self.tile.offset(np.arange(type.rows)[:, None], np.arange(type.cols)[None])
+            )
             self.offsets = self.offsets.reshape(-1).astype(np.int64)
         else:
             self.dims = type.dims if isinstance(type, SArr) else (type.n,)
@@ -96,16 +108,26 @@ class Geometry:
             if len(self.places) > 1 << 14:
                 self.places.clear()
             p = self.places[key] = Place(flat[0, lanes].copy(), lanes)
-            p.extra["at"] = np.where(m[0], self.offsets[flat[0]], -1) if m is not None else self.offsets[flat[0]]
+            p.extra["at"] = (
+                np.where(m[0], self.offsets[flat[0]], -1)
+                if m is not None
+                else self.offsets[flat[0]]
+            )
         return p
 
     def window(self, r0: int, c0: int, rows: int, cols: int, how: str) -> Place:
-        """The place of a warp's access to a window of a tile; how: "ldmatrix" or a register layout."""
+        """The place of a warp's access to a window; how: "ldmatrix" or a register layout."""
         key = (r0, c0, rows, cols, how)
         p = self.places.get(key)
         if p is None:
-            grid = (np.arange(r0, r0 + rows)[:, None] * self.dims[1] + np.arange(c0, c0 + cols)[None]).ravel()
-            lanes = np.full(len(grid), 63) if how == "ldmatrix" else layouts.rt_owner(rows, cols, how)[0].ravel()
+            grid = (
+                np.arange(r0, r0 + rows)[:, None] * self.dims[1] + np.arange(c0, c0 + cols)[None]
+            ).ravel()
+            lanes = (
+                np.full(len(grid), 63)
+                if how == "ldmatrix"
+                else layouts.rt_owner(rows, cols, how)[0].ravel()
+            )
             p = self.places[key] = Place(grid, lanes)
         return p
 
@@ -123,7 +145,19 @@ def geometry(type: Any) -> Geometry:
 class SharedMem:
     """A shared tile, vector or array of one batch. `data` is (blocks or 1, elements)."""
 
-    __slots__ = ("name", "type", "geo", "base", "blocks", "data", "spread", "lent", "log", "copy", "family")
+    __slots__ = (
+        "name",
+        "type",
+        "geo",
+        "base",
+        "blocks",
+        "data",
+        "spread",
+        "lent",
+        "log",
+        "copy",
+        "family",
+    )
 
     def __init__(self, name: str, type: Any, base: int, blocks: int, check: bool) -> None:
         self.name, self.type, self.base, self.blocks = name, type, base, blocks
@@ -131,7 +165,7 @@ class SharedMem:
         self.data: Any = None
         self.spread: Spread | None = None  # the tiles, where many blocks have the same one
         self.lent = False
-        self.log = Log(self, self.geo.n) if check else None
+        self.log: Any = Log(self, self.geo.n) if check else None
         self.copy: Any = None  # the cooperative copy that is under way
         self.family: Any = None
 
@@ -219,7 +253,12 @@ class SharedMem:
             if type(v) is ndarray and v.ndim:
                 v = np.broadcast_to(v, (b, 32))[:, p.lanes]
             d[:, p.idx] = v
-            if p.repeated and self.log is not None and type(v) is ndarray and (d[:, p.idx] != v).any():
+            if (
+                p.repeated
+                and self.log is not None
+                and type(v) is ndarray
+                and (d[:, p.idx] != v).any()
+            ):
                 self._collision(w, s, d, v, p)
         else:
             rows, idx, lanes = scattered(flat, m)
@@ -230,10 +269,16 @@ class SharedMem:
             if type(v) is ndarray and v.ndim:
                 v = np.broadcast_to(v, flat.shape)[rows, lanes]
             d[rows, idx] = v
-            if self.log is not None and type(v) is ndarray and (bad := (d[rows, idx] != v) & (v == v)).any():
+            if (
+                self.log is not None
+                and type(v) is ndarray
+                and (bad := (d[rows, idx] != v) & (v == v)).any()
+            ):
                 k = int(bad.argmax())
                 same = (rows == rows[k]) & (idx == idx[k])
-                raise self.log.same_instruction(w, s, int(idx[k]), lanes[same].tolist(), int(rows[k]))
+                raise self.log.same_instruction(
+                    w, s, int(idx[k]), lanes[same].tolist(), int(rows[k])
+                )
         self.changed()
 
     def _collision(self, w: Any, s: Any, d: Any, v: Any, p: Place) -> None:
@@ -241,6 +286,7 @@ class SharedMem:
         if bad.any():
             b, k = np.unravel_index(int(bad.argmax()), bad.shape)
             lanes = p.lanes[p.idx == p.idx[k]].tolist()
+            assert self.log is not None
             raise self.log.same_instruction(w, s, int(p.idx[k]), lanes, int(b))
 
 
@@ -253,33 +299,6 @@ def scattered(flat: Any, m: Any) -> tuple[Any, Any, Any]:
 def number(v: Any) -> Any:
     """Loaded elements as lanes hold them: float32, int64 or bool."""
     return v.astype(np.int64) if v.dtype.kind in "iu" else v
-
-
-def flat_index(mem: Any, w: Any, at: tuple, m: Any, s: Any, dims: Any, strides: Any) -> Any:
-    """The element number of an index tuple; TK504 where an active lane is outside."""
-    flat: Any = 0
-    for k, i in enumerate(at):
-        if type(i) is ndarray:
-            if i.size and (i.min() < 0 or i.max() >= dims[k]):
-                i = _outside(mem, w, at, k, m, s, dims)
-        elif not 0 <= i < dims[k]:
-            i = _outside(mem, w, at, k, m, s, dims)
-        step = strides[k]
-        flat = flat + (i if step == 1 else i * step)
-    return flat
-
-
-def _outside(mem: Any, w: Any, at: tuple, k: int, m: Any, s: Any, dims: Any) -> Any:
-    i = at[k]
-    bad = (i < 0) | (i >= dims[k])
-    pos = w.first(m, bad)
-    if pos is None:
-        return np.where(bad, 0, i) if type(i) is ndarray else 0
-    idx = ", ".join(str(w.at_position(x, pos)) for x in at)
-    size = " x ".join(map(str, dims))
-    raise w.fault("TK504", f"{mem.name}[{idx}] is outside {mem.name}, which is {size}", s, pos,
-                  "guard the access with an 'if', or check the index"
-                  + ("; negative indices do not count from the end" if w.at_position(i, pos) < 0 else ""))
 
 
 # --------------------------------------------------------------------------- run-time functions
@@ -305,9 +324,14 @@ def _aligned(w: Any, addr: Any, nbytes: int, mem: Any, m: Any, s: Any) -> None:
     if np.any(bad):
         pos = w.first(m, bad)
         if pos is not None:
-            raise w.fault("TK505", f"a {nbytes}-byte access to {mem.name} at byte {w.at_position(addr, pos)}, which is no "
-                          f"multiple of {nbytes}", s, pos, "rows must be multiples of the vector: pad them, or "
-                          "use a narrower tk.vec")
+            raise w.fault(
+                "TK505",
+                f"a {nbytes}-byte access to {mem.name} at byte {w.at_position(addr, pos)}, "
+                f"which is no multiple of {nbytes}",
+                s,
+                pos,
+                "rows must be multiples of the vector: pad them, or use a narrower tk.vec",
+            )
 
 
 def vload(w: Any, mem: Any, at: tuple, n: int, m: Any, s: Any) -> list:
@@ -348,8 +372,12 @@ def select(w: Any, mems: Any, at: tuple, s: Any) -> Any:
     for i in at:
         k = as_int(w, i, s)
         if not 0 <= k < len(mems.items):
-            raise w.fault("TK504", f"{mems.name}[{k}] is outside {mems.name}, which has {len(mems.items)} tiles", s,
-                          hint="stages are counted modulo their number: s = k % STAGES")
+            raise w.fault(
+                "TK504",
+                f"{mems.name}[{k}] is outside {mems.name}, which has {len(mems.items)} tiles",
+                s,
+                hint="stages are counted modulo their number: s = k % STAGES",
+            )
         mems = mems.items[k]
     return mems
 
@@ -376,8 +404,12 @@ def subtile(w: Any, mem: SharedMem, i: Any, j: Any, type: SubST, s: Any) -> SubT
     i, j = as_int(w, i, s), as_int(w, j, s)
     nr, nc = mem.type.rows // type.rows, mem.type.cols // type.cols
     if not (0 <= i < nr and 0 <= j < nc):
-        raise w.fault("TK504", f"subtile ({i}, {j}) is outside {mem.name}, which has {nr} x {nc} of them", s,
-                      hint="subtile coordinates count windows, not elements")
+        raise w.fault(
+            "TK504",
+            f"subtile ({i}, {j}) is outside {mem.name}, which has {nr} x {nc} of them",
+            s,
+            hint="subtile coordinates count windows, not elements",
+        )
     return SubTile(mem, i * type.rows, j * type.cols, type)
 
 
@@ -393,112 +425,15 @@ def make_shared(name: str, type: Any, base: int, blocks: int, check: bool) -> An
     return SharedArray(name, items)
 
 
-class Family:
-    """Shared symbols that overlap (tk.alias): their bytes, kept decoded by whoever was written last."""
-
-    def __init__(self, nbytes: int, base: int) -> None:
-        self.base = base
-        self.bytes = np.zeros((1, nbytes), np.uint8)
-
-    def _where(self, mem: SharedMem) -> Any:
-        size = mem.geo.itemsize
-        return (mem.base - self.base + mem.geo.offsets)[:, None] + np.arange(size)
-
-    def view(self, mem: SharedMem) -> Any:
-        """The elements of `mem` as its bytes say."""
-        raw = np.ascontiguousarray(self.bytes[:, self._where(mem)])
-        kind = mem.type.dtype.name
-        stored = raw.view(numerics.STORAGE.get(kind, np.dtype(NATURAL.get(kind, np.float32))))[..., 0]
-        mem.data = numerics.decode(stored) if mem.type.dtype.kind == "f" else stored
-        mem.lent = False
-        return mem.data
-
-    def store(self, mem: SharedMem) -> None:
-        kind = mem.type.dtype.name
-        v = numerics.encode(mem.data, kind) if mem.type.dtype.kind == "f" else mem.data
-        if len(v) > len(self.bytes):
-            self.bytes = np.repeat(self.bytes, len(v), axis=0)
-        raw = np.ascontiguousarray(v).view(np.uint8).reshape(len(v), -1, mem.geo.itemsize)
-        self.bytes[:, self._where(mem)] = raw
-
-
-def leaves(x: Any) -> list[SharedMem]:
-    return [x] if isinstance(x, SharedMem) else [m for i in x.items for m in leaves(i)]
-
-
-def join_aliases(syms: list, mems: list, check: bool, blocks: int) -> None:
-    """Make symbols that overlap share bytes and one log over bytes."""
-    roots: dict[int, list] = {}
-    for sym, mem in zip(syms, mems):
-        root = sym.alias_of or sym
-        roots.setdefault(id(root), []).append((sym, mem, root))
-    for group in roots.values():
-        if len(group) < 2:
-            continue
-        root = group[0][2]
-        family = Family(root.type.nbytes, root.offset)
-        log = Log(group[0][1], root.type.nbytes) if check else None
-        for _, mem, _ in group:
-            for leaf in leaves(mem):
-                leaf.family = family
-                leaf.log = None if log is None else AliasLog(log, leaf, family)
-
-
-class AliasLog:
-    """The log of one view of overlapping memory: element places as places of bytes."""
-
-    def __init__(self, log: Log, mem: SharedMem, family: Family) -> None:
-        self.log, self.mem, self.family = log, mem, family
-        self.places: dict[int, tuple[Place, Place]] = {}
-
-    def _place(self, p: Place) -> Place:
-        got = self.places.get(id(p))
-        if got is None or got[0] is not p:
-            size = self.mem.geo.itemsize
-            first = self.mem.base - self.family.base + self.mem.geo.offsets[p.idx]
-            bytes_ = Place((first[:, None] + np.arange(size)).ravel(), np.repeat(p.lanes, size))
-            got = self.places[id(p)] = (p, bytes_)
-        self.log.region = self
-        return got[1]
-
-    def element(self, byte: int) -> str:
-        """The name of the element of this view that holds a byte."""
-        at = byte - (self.mem.base - self.family.base)
-        k = np.flatnonzero((self.mem.geo.offsets <= at) & (at < self.mem.geo.offsets + self.mem.geo.itemsize))
-        return self.mem.element(int(k[0])) if len(k) else f"byte {byte} of shared memory"
-
-    def read(self, w: Any, p: Place, s: Any, collective: bool = False) -> None:
-        self.log.read(w, self._place(p), s, collective)
-
-    def write(self, w: Any, p: Place, s: Any) -> None:
-        self.log.write(w, self._place(p), s)
-
-    def atomic(self, w: Any, p: Place, s: Any) -> None:
-        self.log.atomic(w, self._place(p), s)
-
-    def issue(self, w: Any, p: Place, s: Any) -> Any:
-        return self.log.issue(w, self._place(p), s)
-
-    def land(self, w: Any, pending: Any) -> None:
-        self.log.land(w, pending)
-
-    def scatter(self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, atomic: bool = False) -> None:
-        size = self.mem.geo.itemsize
-        first = self.mem.base - self.family.base + self.mem.geo.offsets[idx]
-        self.log.region = self
-        self.log.scatter(w, np.repeat(rows, size), (first[:, None] + np.arange(size)).ravel(), np.repeat(lanes, size), s,
-                         write, atomic)
-
-    def same_instruction(self, *args: Any) -> Any:
-        self.log.region = self.mem
-        return self.log.same_instruction(*args)
-
-
 def reg(w: Any, regs: list, k: int, s: Any) -> Any:
     v = regs[k]
     if v is None:
-        raise w.fault("TK513", f"register {k} is read but nothing was stored in it", s,
-                      hint="fill all registers of a reg_array before reading them")
+        raise w.fault(
+            "TK513",
+            f"register {k} is read but nothing was stored in it",
+            s,
+            hint="fill all registers of a reg_array before reading them",
+        )
     return v
 
 
@@ -529,8 +464,17 @@ def set_tile_reg(w: Any, t: Tile, i: int, v: Any, m: Any, s: Any) -> None:
 
 
 RUNTIME: dict[str, Any] = {
-    "_Tile": Tile, "_use": use, "_load": load, "_store": store, "_vload": vload, "_vstore": vstore,
-    "_select": select, "_subtile": subtile, "_reg": reg, "_set_reg": set_reg, "_tile_reg": tile_reg,
+    "_Tile": Tile,
+    "_use": use,
+    "_load": load,
+    "_store": store,
+    "_vload": vload,
+    "_vstore": vstore,
+    "_select": select,
+    "_subtile": subtile,
+    "_reg": reg,
+    "_set_reg": set_reg,
+    "_tile_reg": tile_reg,
     "_set_tile_reg": set_tile_reg,
 }
 __all__ = ["GlobalArray", "RUNTIME", "SV", "SharedMem", "SubTile", "Tile", "make_shared"]

@@ -1,11 +1,11 @@
 """Who touched which element of shared memory, and what orders two accesses.
 
 Every region (a shared tile, vector or array) keeps the accesses of the current interval between
-block barriers: a barrier orders all that came before it. Within an interval another warp's access is
-unordered, and so is one of another lane of my own warp, unless a warp.sync lies between or a
+block barriers: a barrier orders all that came before it. Within an interval another warp's access
+is unordered, and so is one of another lane of my own warp, unless a warp.sync lies between or a
 collective instruction read all its elements at once. Accesses are compared as interned places
-(`Place`: element numbers and lanes), so that a pattern met before costs a look-up. Places that differ
-by block (data-dependent indices) go through a shadow per element (`Shadow`).
+(`Place`: element numbers and lanes), so that a pattern met before costs a look-up. Places that
+differ by block (data-dependent indices) go through a shadow per element (`Shadow`).
 
 This file knows warps by number, clock and what orders them; it knows no values and no addresses.
 """
@@ -66,7 +66,9 @@ class Rec:
 
     __slots__ = ("warp", "clock", "place", "site", "collective", "atomic")
 
-    def __init__(self, warp: int, clock: int, place: Place, site: Any, collective: bool, atomic: bool = False) -> None:
+    def __init__(
+        self, warp: int, clock: int, place: Place, site: Any, collective: bool, atomic: bool = False
+    ) -> None:
         self.warp, self.clock, self.place, self.site = warp, clock, place, site
         self.collective, self.atomic = collective, atomic
 
@@ -84,7 +86,18 @@ class Pending:
 class Log:
     """The accesses of one region in one batch, and which of its elements have been written."""
 
-    __slots__ = ("region", "size", "seen", "writes", "reads", "keys", "pending", "init", "full", "shadow")
+    __slots__ = (
+        "region",
+        "size",
+        "seen",
+        "writes",
+        "reads",
+        "keys",
+        "pending",
+        "init",
+        "full",
+        "shadow",
+    )
 
     def __init__(self, region: Any, size: int) -> None:
         self.region, self.size = region, size
@@ -168,7 +181,7 @@ class Log:
         return p
 
     def land(self, w: Any, p: Pending) -> None:
-        """Its data is there for the warp that waited; for others as if that warp had written it now."""
+        """Its data is there for the warp that waited; to others it has written it now."""
         self._enter(w)
         self.pending.remove(p)
         if self.shadow is not None:
@@ -178,7 +191,9 @@ class Log:
             self.init[:, p.place.idx] = True
             self.full = bool(self.init.all())
 
-    def _compare(self, w: Any, r: Rec, place: Place, s: Any, now: str, then: str, after_read: bool) -> None:
+    def _compare(
+        self, w: Any, r: Rec, place: Place, s: Any, now: str, then: str, after_read: bool
+    ) -> None:
         if r.warp == w.id:
             if r.clock < w.clock or (after_read and r.collective):
                 return
@@ -192,14 +207,18 @@ class Log:
             raise self.race(w, s, at, place, now, r.warp, r.site, _lane(r.place, at, mine), then)
 
     # -------------------------------------------------------------- accesses that differ by block
-    def scatter(self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, atomic: bool = False) -> None:
+    def scatter(
+        self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, atomic: bool = False
+    ) -> None:
         """As read and write, for flat arrays: element idx[k] of block rows[k] by lanes[k]."""
         self._enter(w)
         if self.pending:
             for p in self.pending:
                 hit = np.isin(idx, p.place.idx)
                 if hit.any():
-                    raise self._async(w, p, s, int(idx[hit.argmax()]), "writes" if write else "reads")
+                    raise self._async(
+                        w, p, s, int(idx[hit.argmax()]), "writes" if write else "reads"
+                    )
         if not self.full:
             if len(self.init) == 1 < w.batch.n:
                 self.init = np.repeat(self.init, w.batch.n, axis=0)
@@ -230,9 +249,14 @@ class Log:
                 raise self._async(w, p, s, e, "reads")
         what = self.region.element(e)
         lane = at[1] if at[1] < 32 else None
-        return w.fault("TK503", f"this block wrote no value at {what}", s, (at[0], lane),
-                       "shared memory does not start as zero: store to it first, and guard indices past "
-                       "what was stored")
+        return w.fault(
+            "TK503",
+            f"this block wrote no value at {what}",
+            s,
+            (at[0], lane),
+            "shared memory does not start as zero: store to it first, and guard indices past "
+            "what was stored",
+        )
 
     def _check_pending(self, w: Any, place: Place, s: Any, now: str) -> None:
         for p in self.pending:
@@ -244,46 +268,89 @@ class Log:
         what, line = self.region.element(at), p.site.line
         whose = "" if p.warp == w.id else f" of warp {p.warp}"
         if p.group is None:
-            hint = (f"commit_group() is missing after line {line}: wait_group waits only for groups that "
-                    "were committed")
+            hint = (
+                f"commit_group() is missing after line {line}: wait_group waits only for "
+                "groups that were committed"
+            )
         elif p.warp == w.id:
-            hint = "wait_group(n) leaves the newest n groups running: wait for the group that brings this data"
+            hint = (
+                "wait_group(n) leaves the newest n groups running: wait for the group that brings "
+                "this data"
+            )
         else:
-            hint = (f"if this data is what is wanted: wait_group waits for a warp's own copies, then block.sync() tells the "
-                    f"other warps; if it is older data: line {line} refills it too early, put block.sync() before that")
-        return w.fault("TK508", f"warp {w.id} {now} {what} while the copy{whose} of line {line} may still "
-                       "be writing it", s, (0, None), hint)
+            hint = (
+                "if this data is what is wanted: wait_group waits for a warp's own copies, then "
+                f"block.sync() tells the other warps; if it is older data: line {line} refills it "
+                "too early, put block.sync() before that"
+            )
+        return w.fault(
+            "TK508",
+            f"warp {w.id} {now} {what} while the copy{whose} of line {line} may still "
+            "be writing it",
+            s,
+            (0, None),
+            hint,
+        )
 
-    def race(self, w: Any, s: Any, e: int, place: Any, now: str, other: int, site: Any, lane: int,
-             then: str, block: int = 0) -> Race:
+    def race(
+        self,
+        w: Any,
+        s: Any,
+        e: int,
+        place: Any,
+        now: str,
+        other: int,
+        site: Any,
+        lane: int,
+        then: str,
+        block: int = 0,
+    ) -> Race:
         """The error for two unordered accesses of element e."""
         what = self.region.element(e)
         lines = f"lines {site.line} and {s.line}" if site.line != s.line else f"line {s.line}"
         past = {"writes": "wrote", "reads": "read"}[then]
         if other != w.id:
-            msg = f"warp {w.id} {now} {what}, which warp {other} {past} on line {site.line}; nothing orders the two ({lines})"
+            msg = (
+                f"warp {w.id} {now} {what}, which warp {other} {past} on line {site.line}; "
+                f"nothing orders the two ({lines})"
+            )
             hint = f"put block.sync() between line {site.line} and line {s.line}"
             if site.line >= s.line:
-                hint = (f"put block.sync() between line {site.line} and the next run of line {s.line}"
-                        if site.line > s.line else "let each thread use elements of its own, or use an atomic")
+                hint = (
+                    f"put block.sync() between line {site.line} and the next run of line {s.line}"
+                    if site.line > s.line
+                    else "let each thread use elements of its own, or use an atomic"
+                )
             if "async" in getattr(getattr(site.node, "op", None), "name", ""):
                 hint = "wait_group is for the warp's own copies only: put block.sync() after it"
             return w.fault("TK500", msg, s, (block, None), hint, kind=Race)
         mine = _lane(place, e) if isinstance(place, Place) else int(place)
         who = "several lanes" if mine >= MANY else f"lane {mine}"
         whom = "several lanes" if lane >= MANY else f"lane {lane}"
-        msg = f"{who} of warp {w.id} {now} {what}, which {whom} {past} on line {site.line}; nothing orders the two ({lines})"
-        hint = (f"put block.sync() between line {site.line} and line {s.line}; warp.sync() is enough if only lanes of one "
-                "warp share these elements" if site.line != s.line else "let each lane use an element of its own, or use an atomic")
+        msg = (
+            f"{who} of warp {w.id} {now} {what}, which {whom} {past} on line {site.line}; "
+            f"nothing orders the two ({lines})"
+        )
+        hint = (
+            f"put block.sync() between line {site.line} and line {s.line}; warp.sync() is enough "
+            "if only lanes of one warp share these elements"
+            if site.line != s.line
+            else "let each lane use an element of its own, or use an atomic"
+        )
         return w.fault("TK501", msg, s, (block, None), hint, kind=Race)
 
     def same_instruction(self, w: Any, s: Any, e: int, lanes: Any, block: int) -> Race:
         """Lanes of one store that write different values to one element."""
         what = self.region.element(e)
         names = ", ".join(map(str, lanes[:4])) + (", ..." if len(lanes) > 4 else "")
-        return w.fault("TK501", f"lanes {names} of warp {w.id} write different values to {what} at once",
-                       s, (block, None), "which lane wins is undefined: use an atomic, or let one lane store",
-                       kind=Race)
+        return w.fault(
+            "TK501",
+            f"lanes {names} of warp {w.id} write different values to {what} at once",
+            s,
+            (block, None),
+            "which lane wins is undefined: use an atomic, or let one lane store",
+            kind=Race,
+        )
 
 
 def _lane(place: Place, e: int, other: int = -1) -> int:
@@ -322,20 +389,27 @@ class Shadow:
             self.r[warp] = np.zeros((self.blocks, self.log.size), np.int64)
         return self.r[warp]
 
-    def place(self, w: Any, place: Place, s: Any, write: bool, collective: bool, atomic: bool = False) -> None:
+    def place(
+        self, w: Any, place: Place, s: Any, write: bool, collective: bool, atomic: bool = False
+    ) -> None:
         rows = np.repeat(np.arange(self.blocks), place.n)
         lanes = np.broadcast_to(ATOMIC if atomic else place.lanes, (self.blocks, place.n)).ravel()
         idx = np.broadcast_to(place.idx, (self.blocks, place.n)).ravel()
         self.access(w, rows, idx, lanes, s, write, collective)
 
-    def access(self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, collective: bool) -> None:
+    def access(
+        self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, collective: bool
+    ) -> None:
         self._against(w, rows, idx, lanes, s, write, self.w[rows, idx], "writes", False)
         if write:
             for reads in self.r.values():
                 self._against(w, rows, idx, lanes, s, write, reads[rows, idx], "reads", True)
             self.w[rows, idx] = self._pack(w.id, w.clock, s, lanes)
             return
-        mine, now = self._reads(w.id), self._pack(w.id, w.clock, s, COLLECTIVE if collective else lanes)
+        mine, now = (
+            self._reads(w.id),
+            self._pack(w.id, w.clock, s, COLLECTIVE if collective else lanes),
+        )
         old = mine[rows, idx]
         many = (old >> 32 == w.clock) & (old & 63 != lanes)
         mine[rows, idx] = now
@@ -343,8 +417,18 @@ class Shadow:
         if not collective and many.any():
             mine[rows[many], idx[many]] = self._pack(w.id, w.clock, s, MANY)
 
-    def _against(self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, old: Any, then: str,
-                 reads: bool) -> None:
+    def _against(
+        self,
+        w: Any,
+        rows: Any,
+        idx: Any,
+        lanes: Any,
+        s: Any,
+        write: bool,
+        old: Any,
+        then: str,
+        reads: bool,
+    ) -> None:
         hot = np.flatnonzero(old)
         if not len(hot):
             return
@@ -358,5 +442,15 @@ class Shadow:
         if bad.any():
             k = int(bad.argmax())
             site = self.sites[int(old[k] >> 12) & 0xFFFFF]
-            raise self.log.race(w, s, int(idx[hot[k]]), int(lanes[k]), "writes" if write else "reads",
-                                int(warp[k]), site, int(lane[k]), then, int(rows[hot[k]]))
+            raise self.log.race(
+                w,
+                s,
+                int(idx[hot[k]]),
+                int(lanes[k]),
+                "writes" if write else "reads",
+                int(warp[k]),
+                site,
+                int(lane[k]),
+                then,
+                int(rows[hot[k]]),
+            )

@@ -1,8 +1,9 @@
 """Tiles that many blocks of a batch share, kept once.
 
-In a product C = A B all blocks of a tile row read the same tiles of A, and all of a tile column the same
-tiles of B. `Spread` keeps each of them once and says which block has which; whoever needs one array for
-each block calls `expand`. This file knows arrays and the order of blocks, nothing of kernels.
+In a product C = A B all blocks of a tile row read the same tiles of A, and all of a tile column the
+same tiles of B. `Spread` keeps each of them once and says which block has which; whoever needs one
+array for each block calls `expand`. This file knows arrays and the order of blocks, nothing of
+kernels.
 """
 
 from __future__ import annotations
