@@ -304,7 +304,9 @@ def test_other_or_doubtful_arguments_go_the_long_way(calls: list[Any], change: A
 
 
 def test_changed_constants_and_empty_grids_go_the_long_way(calls: list[Any]) -> None:
-    quick, args = _quick(cases.specialise(cases.saxpy, 256))
+    spec = cases.specialise(cases.saxpy, 256)
+    spec.captures = {("SCALE",): 2.0}  # a module constant that it read
+    quick, args = _quick(spec)
     assert quick.again((1, 1, 1), args, {}, lambda spec: False) is None
     assert _again(quick, args, grid=(0, 1, 1)) is None
     assert calls == []

@@ -127,7 +127,7 @@ def _plan(
         "    except ValueError: return None",
         f"    if not ({' and '.join([*apart, '0 not in grid'])}): return None",
         "    if get_device() != device: return None",
-        "    if not is_current(spec): return None",
+        *(["    if not is_current(spec): return None"] if spec.captures or spec.helpers else []),
         "    try:",
         "        with lock:",
         f"            pack_into(buffer, 0, {', '.join(fields)})",
@@ -151,8 +151,12 @@ def _array_lines(i: int, ndim: int, itemsize: int, torch: bool) -> list[str]:
             f"if a{i}.requires_grad and torch.is_grad_enabled(): return None",
             f"p{i} = a{i}.data_ptr()",
             f"{', '.join(s)}, = a{i}.shape",
-            f"{', '.join(q)}, = a{i}.stride()",
         ]
+        if ndim == 1:
+            lines.append(f"if not a{i}.is_contiguous(): return None")
+            lines.append(f"{q[0]} = 1")
+        else:
+            lines.append(f"{', '.join(q)}, = a{i}.stride()")
         unit = 1
     else:
         lines = [

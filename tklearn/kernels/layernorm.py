@@ -11,14 +11,14 @@ import numpy as np
 
 import tklearn as tk
 from tklearn import blockIdx, threadIdx, warp, warpid
-from tklearn.kernels.arrays import cdiv, fit, launch, look, output
+from tklearn.kernels.arrays import fit, launch, look, output
 from tklearn.kernels.blockwise import THREADS, WARPS, block_sum
 
 LONGEST = 2048  # elements of a row that a warp keeps, twice
 
 
 @cache
-def short(T: Any = tk.f32, ROWS: int = 4) -> tk.Kernel:
+def short(T: Any = tk.f32, ROWS: int = 1) -> tk.Kernel:
     """A warp takes a row of D elements, a block ROWS rows."""
 
     @tk.kernel(warps=ROWS)
@@ -109,7 +109,7 @@ def run(
         rows = 0  # nothing to write
     arrays = (x, residual, weight, bias, y, total)
     if cols <= LONGEST:
-        grid, kernel, consts = cdiv(rows, 4), short(a.dtype), {"D": max(cols, 1)}
+        grid, kernel, consts = rows, short(a.dtype), {"D": max(cols, 1)}
     else:
         grid, kernel, consts = rows, long(a.dtype), {}
     told = launch(kernel, grid, *arrays, options=options, EPS=float(eps), **consts)

@@ -19,7 +19,7 @@ NEG_INF = float("-inf")
 
 
 @cache
-def short(T: Any = tk.f32, ROWS: int = 4) -> tk.Kernel:
+def short(T: Any = tk.f32, ROWS: int = 2) -> tk.Kernel:
     """A warp takes a row of D elements, a block ROWS rows."""
 
     @tk.kernel(warps=ROWS)
@@ -65,7 +65,7 @@ def run(x: Any, *, out: Any = None, report: bool = False, **options: Any) -> Any
         rows = 0  # nothing to write
     if cols <= LONGEST:
         kernel = short(a.dtype)
-        told = launch(kernel, cdiv(rows, 4), x, out, D=max(cols, 1), options=options)
+        told = launch(kernel, cdiv(rows, 2), x, out, D=max(cols, 1), options=options)
     else:
         told = launch(long(a.dtype), rows, x, out, options=options)
     return (out, told) if report else out
