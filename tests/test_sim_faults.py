@@ -783,6 +783,45 @@ def test_indices_that_depend_on_data():
     assert e.value.code in ("TK500", "TK501")
 
 
+@tk.kernel(threads=64)
+def deadlock(y: tk.gl(tk.i32)):
+    if warpid() == 1:
+        block.sync()
+        tk.atomic_exch(y[0], 1)
+    else:
+        while tk.atomic_add(y[0], 0) == 0:
+            pass
+        block.sync()
+
+
+@tk.kernel(threads=64)
+def signal(y: tk.gl(tk.i32)):
+    if warpid() == 1:
+        tk.atomic_exch(y[0], 1)
+    else:
+        while tk.atomic_add(y[0], 0) == 0:
+            pass
+    block.sync()
+
+
+def test_deadlock_says_who_waits():
+    e = fault("TK507", deadlock, 1, np.zeros(1, np.int32), steps=2000)
+    assert "warp 1 waits at block.sync()" in e.message
+    assert "1 of 2 arrived" in e.message
+    signal.sim[1](np.zeros(1, np.int32), schedule="rotate")
+
+
+@tk.kernel(threads=48)
+def odd_threads(x: tk.gl_fl, y: tk.gl_fl):
+    t = tk.rt_fl(16, 16)
+    warp.load(t, x, (0, 0))
+    warp.store(y, t, (warpid(), 0))
+
+
+def test_tiles_need_whole_warps():
+    fault("TK407", odd_threads, 1, f32(16, 16), f32(32, 16))
+
+
 def test_checks_can_be_turned_off():
     y = f32(N)
     overwrite_bad.sim[1](y, check="off")

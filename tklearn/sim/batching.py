@@ -27,6 +27,18 @@ class Shape:
             self._axes(body, body, body)
         self.single = bool(self.bad & ir.DATA)
         self.bytes_per_block = self._bytes_per_block()
+        every = [kernel.body, *(f.body for f in kernel.functions)]
+        self.tiles = any(
+            isinstance(n, ir.Expr) and isinstance(n.type, (RT, RV, ST, SV))
+            for body in every
+            for n in ir.walk(body)
+        )
+        every = [kernel.body, *(f.body for f in kernel.functions)]
+        self.tiles = any(
+            isinstance(n, ir.Expr) and isinstance(n.type, (RT, RV, ST, SV))
+            for body in every
+            for n in ir.walk(body)
+        )
 
     # ------------------------------------------------------------------ what masks cannot express
     def unmaskable(self, nodes: Any) -> bool:

@@ -125,6 +125,8 @@ class GlobalArray:
         w.batch.flush(self)
         if self.isfloat and self.kind != "f32":
             v = numerics.round_to(v, self.kind)
+        elif self.kind == "u8":
+            v = v & 0xFF
         doubled = self.owners is not None and self.owners.lanes(w, s, flat, m, True)
         b = (
             max(len(x) for x in (flat, v, m) if type(x) is ndarray and x.ndim)

@@ -42,7 +42,7 @@ class Result:
 
     lines: source line -> metric (report.METRICS) -> count. clipped: line -> elements past an
     array's end. printed: the lines the kernel printed. batches, resumes, calls: work of the
-    simulator itself.
+    simulator itself: how often it resumed a generator and counted a memory or tensor operation.
     """
 
     lines: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -125,6 +125,13 @@ class Launch:
     ) -> None:
         self.kernel, self.grid = kernel, grid
         self.code = lowered(kernel, max(grid) > GRID_MAX)
+        if self.code.shape.tiles and kernel.nthreads % 32:
+            raise LaunchError(
+                "TK407",
+                f"{kernel.name} works on tiles, and {kernel.nthreads} threads are no whole warps",
+                kernel.loc,
+                "tiles need a multiple of 32 threads",
+            )
         self.check = check
         self.schedule, self.delay, self.steps = schedule, delay, steps
         self.random = random.Random(seed)
@@ -406,7 +413,7 @@ class Warp:
                 f"deadlock: warp {self.id} turns in this loop, and {said} ({len(waiting)} of "
                 f"{len(self.batch.warps)} arrived)",
                 s,
-                hint=hint,
+                hint="block.sync() waits for every warp: put what this loop waits for before it",
                 kind=Deadlock,
             )
         return self.fault(
@@ -423,6 +430,7 @@ class Warp:
 
     def add(self, line: int, delta: Any, times: int = 0) -> None:
         """One execution of a counted pattern in each block (or `times` executions)."""
+        self.launch.result.calls += 1
         tally, key = self.launch.tally, (line, delta)
         tally[key] = tally.get(key, 0) + (times or self.batch.n)
 

@@ -243,6 +243,8 @@ class SharedMem:
         flat, m = self.flat(w, at, m, s)
         if self.geo.narrow:
             v = numerics.round_to(v, self.type.dtype.name)
+        elif self.type.dtype.name == "u8":
+            v = v & 0xFF
         b = len(v) if type(v) is ndarray and v.ndim else 1
         if len(flat) == 1:
             p = self.geo.place(flat, m)

@@ -225,21 +225,26 @@ def _window_delta(w: Any, s: Any, mem: SharedMem, r0: int, c0: int, t: RT, kind:
         ) from None
 
 
+def _vector_place(mem: SharedMem, t: RV, kind: str) -> Place:
+    """The elements of a register vector by lanes; several lanes load one element, one stores it."""
+    key = ("vec", t, kind)
+    place = mem.geo.places.get(key)
+    if place is None:
+        if t.kind == "flat":
+            lane, idx = layouts.rv_owner(t.n, t.dtype.itemsize)[0], np.arange(t.n)
+        else:
+            lanes_of = layouts.vec_owner(t.n, t.kind, t.layout.name)[0]
+            lanes_of = lanes_of if kind == "ld" else lanes_of[:, :1]
+            lane, idx = lanes_of.ravel(), np.repeat(np.arange(t.n), lanes_of.shape[1])
+        place = mem.geo.places[key] = Place(idx, np.asarray(lane))
+    return place
+
+
 def _shared_vector(w: Any, s: Any, mem: SharedMem, t: RV, kind: str) -> Any:
     """Count and check a register vector's access to a shared vector; the values it reads."""
     if mem.log is not None:
-        place = mem.geo.places.get(("vec", t))
-        if place is None:
-            lane = (
-                layouts.rv_owner(t.n, t.dtype.itemsize)[0]
-                if t.kind == "flat"
-                else layouts.vec_owner(t.n, t.kind, t.layout.name)[0][:, 0]
-            )
-            place = mem.geo.places["vec", t] = Place(np.arange(t.n), np.asarray(lane))
-        if kind == "ld":
-            mem.log.read(w, place, s)
-        else:
-            mem.log.write(w, place, s)
+        check = mem.log.read if kind == "ld" else mem.log.write
+        check(w, _vector_place(mem, t, kind), s)
     if w.counting:
         w.add(s.line, counters.shared_vector_delta(kind, t, mem.geo.itemsize))
     return mem.values()
