@@ -741,6 +741,11 @@ def cases() -> Iterator[Case]:
     yield from _fills()
     for S, D in ((tk.bf16, tk.f32), (tk.f16, tk.f32), (tk.f16, tk.f16), (tk.f32, tk.f32)):
         yield from _products(S, D)
+    for S in (tk.e4m3, tk.e5m2):
+        yield from _load_store(S, tk.f32, tk.row)
+        yield from _load_store(tk.f32, S, tk.col)
+        yield from _shared(S, None, 0, tk.row)
+        yield from _products(S, tk.f32)
     for S in (tk.bf16, tk.f16):
         yield from _fragments(S)
     yield from _tf32_fragment()

@@ -65,12 +65,18 @@ def to_gpu(a: np.ndarray) -> tuple:
     import torch
 
     base = a if a.base is None else a.base
-    bits = {2: torch.int16, 1: torch.uint8}.get(a.dtype.itemsize)
-    names = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
-             "int32": torch.int32, "uint32": torch.uint32, "int64": torch.int64}  # fmt: skip
+    names = {
+        "float32": torch.float32,
+        "float16": torch.float16,
+        "bfloat16": torch.bfloat16,
+        "float8_e4m3fn": torch.float8_e4m3fn,
+        "float8_e5m2": torch.float8_e5m2,
+        "int32": torch.int32,
+        "uint32": torch.uint32,
+        "int64": torch.int64,
+    }
     raw = np.ascontiguousarray(base)
     flat = torch.from_numpy(raw.view(np.uint8).reshape(-1).copy()).cuda()
-    del bits
     whole = flat.view(names[a.dtype.name])
     offset = (a.ctypes.data - base.ctypes.data) // a.itemsize
     strides = [s // a.itemsize for s in a.strides]
