@@ -18,7 +18,8 @@ from tklearn.lang import ir
 from tklearn.lang import types as T
 from tklearn.lang.errors import Loc, SourceError
 from tklearn.lang.names import SPECIAL_CALLS, SPECIALS, DeviceName
-from tklearn.lang.ops import OPS, Op, OpMismatch, elementwise, promote
+from tklearn.lang.ops import OPS, Op
+from tklearn.lang.rules import OpMismatch, elementwise, promote
 from tklearn.lang.source import UNKNOWN, FunctionSource, Resolver
 from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, SArr, Scalar, Shared, SubST, Vec
 

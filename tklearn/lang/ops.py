@@ -3,28 +3,21 @@
 The front end, both machines, docs/language.md and the parity tests read this one table. A row says
 who acts (scope), what each parameter is for (role), which types fit (rule), what it does to memory
 (effect), its C++ spelling, the smallest architecture, and for sums the order of additions. How a
-machine performs it is in sim/ops.py and in the CUDA headers; a test asserts that both have every row.
+machine performs it is in sim/ops.py and in the CUDA headers; a test asserts that both have all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
+from tklearn.lang import rules
 from tklearn.lang import types as T
-from tklearn.lang.types import GL, RT, RV, ST, SV, Coord, Regs, SArr, Scalar, SubST, Type
+from tklearn.lang.types import Type
 
 FOLD = "halves folded in index order: n -> (n+1)//2, x[i] += x[i+h]; an accumulator is added last"
 NAN_DROP = "NaN loses against a number (CUDA fmaxf, fminf)"
-
-
-class OpMismatch(Exception):
-    """A rule's refusal; the front end adds the place. args: code, message, hint."""
-
-    def __init__(self, code: str, message: str, hint: str = "") -> None:
-        super().__init__(code, message, hint)
-        self.code, self.message, self.hint = code, message, hint
 
 
 @dataclass(frozen=True)
@@ -38,7 +31,10 @@ class Param:
 
 @dataclass(frozen=True)
 class Op:
-    """One row. `effect`: pure fill load store load_async async_group sync mma mask atomic shuffle."""
+    """One row.
+
+    `effect`: pure fill load store load_async async_group sync mma mask atomic shuffle.
+    """
 
     name: str
     scope: str  # lane, warp, block
@@ -83,416 +79,13 @@ def _row(
     )
 
 
-def _no(code: str, message: str, hint: str = "") -> NoReturn:
-    raise OpMismatch(code, message, hint)
-
-
-def _want(x: Any, kinds: tuple[type, ...], what: str) -> Any:
-    if isinstance(x.type, T.Shared) and isinstance(x.type.elem, kinds):
-        _no("TK200", f"{what} cannot be all of {x.type}", "select one of its tiles: x[i]")
-    if not isinstance(x.type, kinds):
-        _no(
-            "TK200",
-            f"{what} cannot be {x.type}",
-            "it must be "
-            + " or ".join(
-                {
-                    RT: "a register tile",
-                    RV: "a register vector",
-                    ST: "a shared tile",
-                    SubST: "a subtile",
-                    SV: "a shared vector",
-                    GL: "a global array",
-                    SArr: "a shared array",
-                    Scalar: "a number",
-                    Regs: "a reg_array",
-                }[k]
-                for k in kinds
-            ),
-        )
-    return x.type
-
-
-# ------------------------------------------------------------------------------------- rules
-def _none(*_: Any) -> None:
-    return None
-
-
-def _fill(t: Any, *_: Any) -> None:
-    _want(t, (RT, RV), "the destination")
-
-
-def _copy(dst: Any, src: Any) -> None:
-    d, s = _want(dst, (RT, RV), "the destination"), _want(src, (RT, RV), "the source")
-    if type(d) is not type(s) or _shape(d) != _shape(s):
-        _no("TK210", f"shapes do not match: {d} from {s}", "both sides must have one shape")
-    if d.layout != s.layout or getattr(d, "kind", "") != getattr(s, "kind", ""):
-        _no(
-            "TK211",
-            f"layouts do not match: {d} from {s}",
-            "tk.swap_layout(x) moves a tile to the other layout",
-        )
-
-
-def _shape(t: Any) -> tuple[int, ...]:
-    return (t.n,) if isinstance(t, (RV, SV)) else (t.rows, t.cols)
-
-
-def _coord(c: Any, g: GL) -> None:
-    if c is None or not isinstance(c.type, Coord):
-        _no("TK106", "a coordinate is missing", "write a tuple that counts tiles, as in (row, col)")
-    n = c.type.n
-    if g.ndim is not None and n > max(g.ndim, 2 if g.ndim > 1 else 1):
-        _no("TK204", f"{n} coordinates for an array of {g.ndim} dimensions")
-    if g.ndim is not None and g.ndim > 1 and n < 2:
-        _no(
-            "TK204",
-            f"{n} coordinate for an array of {g.ndim} dimensions",
-            "write (row, col) in tiles",
-        )
-
-
-def _order(dst: Any, src: Any, form: str) -> None:
-    if (
-        isinstance(dst.type, (RT, RV, ST, SV))
-        and isinstance(src.type, GL)
-        and form.startswith("store")
-    ):
-        _no("TK200", "the destination comes first", "write store(array, tile, (row, col))")
-    if isinstance(dst.type, GL) and form.startswith("load"):
-        _no("TK200", "the destination comes first", "write load(tile, array, (row, col))")
-
-
-def _memory_pair(reg: Any, mem: Any, coord: Any) -> None:
-    r = _want(reg, (RT, RV, ST, SV), "the tile")
-    m = _want(mem, (GL, ST, SubST, SV), "the memory")
-    if isinstance(m, GL):
-        if isinstance(r, RT) and m.ndim == 1:
-            _no("TK204", f"a tile {r} needs an array of at least 2 dimensions")
-        _coord(coord, m)
-        if isinstance(r, (ST, SV)) and r.dtype != m.dtype:
-            _no(
-                "TK212",
-                f"dtypes do not match: {r} and {m}",
-                "shared tiles are copied as they are; convert in registers",
-            )
-        return
-    if coord is not None:
-        _no(
-            "TK106",
-            "a coordinate is only for global arrays",
-            "take a window with tile.subtile(rows, cols, (i, j))",
-        )
-    if isinstance(r, (ST, SV)):
-        _no("TK200", f"{r} cannot be copied from or to {m}", "go through a register tile")
-    if isinstance(r, RT) != isinstance(m, (ST, SubST)) or _shape(r) != _shape(m):
-        hint = "a register tile and shared memory must have one shape"
-        if isinstance(r, RT) and isinstance(m, ST):
-            hint = f"take a window of that shape: tile.subtile({r.rows}, {r.cols}, (i, j))"
-        _no("TK210", f"shapes do not match: {r} and {m}", hint)
-
-
-def _load(dst: Any, src: Any, coord: Any) -> None:
-    _order(dst, src, "load")
-    _memory_pair(dst, src, coord)
-
-
-def _store(dst: Any, src: Any, coord: Any) -> None:
-    _order(dst, src, "store")
-    _memory_pair(src, dst, coord)
-
-
-def _shared_copy(reg: Any, mem: Any, coord: Any, what: str) -> None:
-    t = _want(reg, (ST, SV, RT, RV), what)
-    if isinstance(t, (RT, RV)):
-        _no(
-            "TK200",
-            f"{what} of a block operation cannot be {t}",
-            "registers belong to one warp: write warp.load",
-        )
-    _want(mem, (GL,), "the other side")
-    _memory_pair(reg, mem, coord)
-
-
-def _block_load(dst: Any, src: Any, coord: Any) -> None:
-    _order(dst, src, "load")
-    _shared_copy(dst, src, coord, "the destination")
-
-
-def _block_store(dst: Any, src: Any, coord: Any) -> None:
-    _order(dst, src, "store")
-    _shared_copy(src, dst, coord, "the source")
-
-
-def _wait_group(n: Any) -> None:
-    if not isinstance(n, int) or n < 0:
-        _no("TK105", "wait_group(n) needs a compile-time number, 0 or more")
-
-
-def _mma(ta: bool, tb: bool) -> Callable:
-    name = "mma_A" + ("t" if ta else "") + "B" + ("t" if tb else "")
-
-    def rule(acc: Any, a: Any, b: Any) -> None:
-        d, x, y = (_want(v, (RT,), w) for v, w in ((acc, "the accumulator"), (a, "A"), (b, "B")))
-        m, k = (x.cols, x.rows) if ta else (x.rows, x.cols)
-        k2, n = (y.cols, y.rows) if tb else (y.rows, y.cols)
-        if k != k2 or (d.rows, d.cols) != (m, n):
-            _no(
-                "TK210",
-                f"shapes do not match: {d} += {x}{'^T' if ta else ''} @ {y}{'^T' if tb else ''}",
-                f"D must be {m}x{n} and the inner sizes {k} and {k2} must be equal",
-            )
-        want_a, want_b = (T.col if ta else T.row), (T.row if tb else T.col)
-        if x.layout != want_a or y.layout != want_b or d.layout != T.row:
-            _no(
-                "TK211",
-                f"{name} wants A in {want_a}, B in {want_b} and D in tk.row layout; "
-                f"got {x.layout}, {y.layout}, {d.layout}",
-                "declare the tile in that layout and load it so: the load transposes on the way",
-            )
-        if x.dtype != y.dtype:
-            _no("TK212", f"A is {x.dtype} and B is {y.dtype}", "both must have one dtype")
-        if d.dtype != T.f32 and not (d.dtype == T.f16 and x.dtype == T.f16):
-            _no(
-                "TK212",
-                f"an accumulator of {d.dtype} for inputs of {x.dtype}",
-                "accumulate in tk.f32",
-            )
-        if x.dtype in (T.e4m3, T.e5m2) and k % 32:
-            _no("TK210", f"8-bit products need an inner size that is a multiple of 32, not {k}")
-
-    return rule
-
-
-def _mask(t: Any, *_: Any) -> None:
-    _want(t, (RT,), "the tile")
-
-
-def _map1(x: Any) -> Type:
-    t = x.type
-    if isinstance(t, (RT, RV)) or (isinstance(t, Scalar) and t.dtype == T.f32):
-        return t
-    _no(
-        "TK200",
-        f"this function takes f32 numbers, tiles and vectors, not {t}",
-        "convert with float(x) first",
-    )
-
-
-def _abs(x: Any) -> Type:
-    t = x.type
-    return t if isinstance(t, Scalar) and t.dtype in (T.i32, T.i64) else _map1(x)
-
-
-def _minmax(*xs: Any) -> Type:
-    if len(xs) == 1 or xs[1] is None:
-        if isinstance(xs[0].type, RV):
-            return T.F32
-        _no("TK106", "one argument must be a vector", "for tiles write row_max or col_max")
-    return elementwise(xs[0].type, xs[1].type)
-
-
-def elementwise(a: Type, b: Type) -> Type:
-    """The type of a (+) b for tiles, vectors and numbers; a vector broadcasts by its type."""
-    if isinstance(a, Scalar) and isinstance(b, Scalar):
-        return promote(a, b)
-    if isinstance(b, (RT, RV)) and isinstance(a, Scalar):
-        return b
-    if isinstance(a, (RT, RV)) and isinstance(b, Scalar):
-        return a
-    if isinstance(a, RV) and isinstance(b, RT):
-        return elementwise(b, a)
-    if isinstance(a, RT) and isinstance(b, RV):
-        if b.kind == "flat":
-            _no(
-                "TK211",
-                f"{b} is spread over the lanes and does not belong to {a}",
-                "use tk.col_vec or tk.row_vec with tiles",
-            )
-        if b.layout != a.layout:
-            _no("TK211", f"{b} belongs to tiles of {b.layout} layout, but {a} is {a.layout}")
-        n = a.rows if b.kind == "col" else a.cols
-        if b.n != n:
-            _no(
-                "TK210",
-                f"shapes do not match: {a} with {b}",
-                f"a {b.kind}_vec for this tile has {n} elements",
-            )
-        return a
-    if isinstance(a, (RT, RV)) and type(a) is type(b):
-        if _shape(a) != _shape(b):
-            _no("TK210", f"shapes do not match: {a} and {b}")
-        if a.layout != b.layout or getattr(a, "kind", "") != getattr(b, "kind", ""):
-            _no(
-                "TK211",
-                f"layouts do not match: {a} and {b}",
-                "tk.swap_layout(x) gives the other layout",
-            )
-        if a.dtype != b.dtype:
-            _no(
-                "TK212",
-                f"dtypes do not match: {a} and {b}",
-                "tk.convert(x, dtype) gives a converted tile",
-            )
-        return a
-    odd = a if not isinstance(a, (Scalar, RT, RV)) else b
-    hint = ""
-    if isinstance(odd, T.Vec):
-        hint = "work on its elements: v[0], v[1], ..."
-    elif isinstance(odd, GL):
-        hint = "index an element of the array, or load a tile of it with warp.load"
-    elif isinstance(odd, (ST, SubST, SV, T.Shared)):
-        hint = "arithmetic is for registers: load it with warp.load first"
-    _no("TK200", f"no arithmetic between {a} and {b}", hint)
-
-
-RANK = {"bool": 0, "i32": 1, "u32": 2, "i64": 3, "f32": 4}
-
-
-def promote(a: Scalar, b: Scalar) -> Scalar:
-    """The common type of two numbers in a lane: f32 over i64 over u32 over i32."""
-    best = max((a, b), key=lambda s: RANK[s.dtype.name])
-    return T.I32 if best.dtype == T.bool_ else best
-
-
-def _reduce(kind: str) -> Callable:
-    def rule(t: Any, acc: Any) -> Type:
-        x = _want(t, (RT,), "the tile")
-        out = RV(T.f32, x.rows if kind == "col" else x.cols, kind, x.layout)
-        if acc is not None and acc.type != out:
-            _no(
-                "TK211" if isinstance(acc.type, RV) else "TK200",
-                f"the accumulator of {x} must be {out}, not {acc.type}",
-            )
-        return out
-
-    return rule
-
-
-def _vec_sum(v: Any) -> Type:
-    _want(v, (RV,), "the vector")
-    return T.F32
-
-
-def _copy_value(x: Any) -> Type:
-    return _want(x, (RT, RV), "the value")
-
-
-def _convert(x: Any, dtype: Any) -> Type:
-    t = _want(x, (RT, RV), "the value")
-    if not isinstance(dtype, T.DType) or dtype not in T.TILE_DTYPES:
-        _no("TK106", f"{dtype!r} is not a dtype of tiles", "write tk.bf16, tk.f16, tk.f32")
-    return (
-        RT(dtype, t.rows, t.cols, t.layout)
-        if isinstance(t, RT)
-        else RV(dtype, t.n, t.kind, t.layout)
-    )
-
-
-def _swap_layout(x: Any) -> Type:
-    t = _want(x, (RT,), "the tile")
-    return RT(t.dtype, t.rows, t.cols, T.col if t.layout == T.row else T.row)
-
-
-def _transpose(x: Any) -> Type:
-    t = _want(x, (RT,), "the tile")
-    return RT(t.dtype, t.cols, t.rows, t.layout)
-
-
-def _shuffle(x: Any, *_: Any) -> Type:
-    t = _want(x, (Scalar,), "the value")
-    if t.dtype not in (T.f32, T.i32, T.u32):
-        _no("TK200", f"a shuffle moves 32-bit numbers, not {t}")
-    return t
-
-
-def _atomic(kind: str) -> Callable:
-    def rule(ref: Any, *vals: Any) -> Type:
-        from tklearn.lang.ir import Index
-
-        if not isinstance(ref, Index) or not isinstance(ref.base.type, (GL, SArr, SV)):
-            _no(
-                "TK200",
-                "an atomic works on an element in memory",
-                "write tk.atomic_add(x[i], value)",
-            )
-        d = ref.base.type.dtype
-        allowed = (T.f32, T.i32, T.u32) if kind in ("add", "exch") else (T.i32, T.u32)
-        if d not in allowed:
-            _no("TK200", f"no atomic {kind} on {d}", "possible: " + ", ".join(map(repr, allowed)))
-        return Scalar(d)
-
-    return rule
-
-
-def _ldmatrix(dst: Any, ref: Any, trans: Any) -> None:
-    from tklearn.lang.ir import Index
-
-    r = _want(dst, (Regs,), "the destination")
-    if r.dtype not in (T.bf16, T.f16) or r.n not in (2, 4, 8):
-        _no(
-            "TK200",
-            f"ldmatrix fills 2, 4 or 8 halves a lane, not {r}",
-            "declare tk.reg_array(tk.bf16, 8)",
-        )
-    if (
-        not isinstance(ref, Index)
-        or not isinstance(ref.base.type, (ST, SArr))
-        or ref.base.type.dtype != r.dtype
-    ):
-        _no(
-            "TK200",
-            "ldmatrix reads from an element of a shared tile of the same dtype",
-            "each lane names the first element of a row: tile[row, col]",
-        )
-    if not isinstance(trans, bool):
-        _no("TK105", "trans is a compile-time True or False")
-
-
-def _mma_regs(na: int, nb: int, dtypes: tuple) -> Callable:
-    def rule(c: Any, a: Any, b: Any) -> None:
-        tc, ta, tb = (_want(x, (Regs,), w) for x, w in ((c, "C"), (a, "A"), (b, "B")))
-        if (
-            tc != Regs(T.f32, 4)
-            or ta.dtype not in dtypes
-            or tb.dtype != ta.dtype
-            or (ta.n, tb.n) != (na, nb)
-        ):
-            _no(
-                "TK210",
-                f"registers do not match: {tc}, {ta}, {tb}",
-                f"C is reg_array(f32, 4), A and B are reg_array(T, {na}) and reg_array(T, {nb})",
-            )
-
-    return rule
-
-
-def _bool(*_: Any) -> Type:
-    return T.BOOL
-
-
-def _u32(*_: Any) -> Type:
-    return T.U32
-
-
-def _same(x: Any) -> Type:
-    return _want(x, (Scalar,), "the value")
-
-
-def _cdiv(a: Any, b: Any) -> Type:
-    for x in (a, b):
-        if not isinstance(x.type, Scalar) or x.type.dtype not in (T.i32, T.i64):
-            _no("TK200", f"cdiv takes whole numbers, not {x.type}")
-    return promote(a.type, b.type)
-
-
 # ----------------------------------------------------------------------------------- the rows
 INF = float("inf")
 _row(
     "block.sync",
     "block",
     "",
-    _none,
+    rules.statement,
     "sync",
     "Barrier: waits until every thread of the block is here; orders all their memory accesses.",
 )
@@ -500,21 +93,30 @@ _row(
     "warp.sync",
     "warp",
     "",
-    _none,
+    rules.statement,
     "sync",
     "Orders the memory accesses of the 32 lanes of this warp.",
 )
 
-_row("warp.zero", "warp", "dst:dst", _fill, "fill", "Sets every element to 0.")
-_row("warp.one", "warp", "dst:dst", _fill, "fill", "Sets every element to 1.")
-_row("warp.neg_infty", "warp", "dst:dst", _fill, "fill", "Sets every element to minus infinity.")
-_row("warp.pos_infty", "warp", "dst:dst", _fill, "fill", "Sets every element to infinity.")
-_row("warp.fill", "warp", "dst:dst value:value", _fill, "fill", "Sets every element to a number.")
+_row("warp.zero", "warp", "dst:dst", rules.fill, "fill", "Sets every element to 0.")
+_row("warp.one", "warp", "dst:dst", rules.fill, "fill", "Sets every element to 1.")
+_row(
+    "warp.neg_infty", "warp", "dst:dst", rules.fill, "fill", "Sets every element to minus infinity."
+)
+_row("warp.pos_infty", "warp", "dst:dst", rules.fill, "fill", "Sets every element to infinity.")
+_row(
+    "warp.fill",
+    "warp",
+    "dst:dst value:value",
+    rules.fill,
+    "fill",
+    "Sets every element to a number.",
+)
 _row(
     "warp.copy",
     "warp",
     "dst:dst src:src",
-    _copy,
+    rules.copy_into,
     "fill",
     "Copies a tile or vector, converting the dtype (round to nearest even; fp8 saturates).",
 )
@@ -524,33 +126,37 @@ _row(
     "warp.load",
     "warp",
     "dst:dst src:src coord:coord",
-    _load,
+    rules.load,
     "load",
-    "Loads a register tile or vector from global or shared memory, or (by one warp) a shared tile from global memory; converts to the register's dtype. Past the end of the array: zeros.",
+    "Loads a register tile or vector from global or shared memory, or (by one warp) a shared "
+    "tile from global memory; converts to the register's dtype. Past the end of the array: "
+    "zeros.",
     defaults=_OPT,
 )
 _row(
     "warp.store",
     "warp",
     "dst:dst src:src coord:coord",
-    _store,
+    rules.store,
     "store",
-    "Stores a register tile or vector, or (by one warp) a shared tile; converts to the memory's dtype. Past the end of the array: nothing.",
+    "Stores a register tile or vector, or (by one warp) a shared tile; converts to the memory's "
+    "dtype. Past the end of the array: nothing.",
     defaults=_OPT,
 )
 _row(
     "block.load",
     "block",
     "dst:dst src:src coord:coord",
-    _block_load,
+    rules.block_load,
     "load",
-    "All threads of the block copy a tile from global into shared memory, 16 bytes at a time. A barrier must follow before others read it.",
+    "All threads of the block copy a tile from global into shared memory, 16 bytes at a time. A "
+    "barrier must follow before others read it.",
 )
 _row(
     "block.store",
     "block",
     "dst:dst src:src coord:coord",
-    _block_store,
+    rules.block_store,
     "store",
     "All threads of the block copy a shared tile to global memory.",
 )
@@ -558,23 +164,26 @@ _row(
     "warp.load_async",
     "warp",
     "dst:dst src:src coord:coord",
-    _block_load,
+    rules.block_load,
     "load_async",
-    "cp.async by one warp: starts copying a tile into shared memory; the data is there only after commit_group and wait_group (sm_75: an ordinary load).",
+    "cp.async by one warp: starts copying a tile into shared memory; the data is there only "
+    "after commit_group and wait_group (sm_75: an ordinary load).",
 )
 _row(
     "block.load_async",
     "block",
     "dst:dst src:src coord:coord",
-    _block_load,
+    rules.block_load,
     "load_async",
-    "cp.async by all threads: starts copying a tile into shared memory; the data is there only after commit_group and wait_group, and for other threads after a barrier (sm_75: an ordinary load).",
+    "cp.async by all threads: starts copying a tile into shared memory; the data is there only "
+    "after commit_group and wait_group, and for other threads after a barrier (sm_75: an "
+    "ordinary load).",
 )
 _row(
     "commit_group",
     "warp",
     "",
-    _none,
+    rules.statement,
     "async_group",
     "Closes the group of asynchronous copies this thread has started.",
 )
@@ -582,7 +191,7 @@ _row(
     "wait_group",
     "warp",
     "n:static",
-    _wait_group,
+    rules.wait_group,
     "async_group",
     "Waits until at most the newest n groups of this thread are still running.",
     cpp="wait_group",
@@ -595,7 +204,7 @@ for _ta in (False, True):
             f"warp.{_n}",
             "warp",
             "acc:acc a:src b:src",
-            _mma(_ta, _tb),
+            rules.mma(_ta, _tb),
             "mma",
             f"Tensor cores: acc += {'A^T' if _ta else 'A'} @ {'B^T' if _tb else 'B'} "
             f"(A in {'col' if _ta else 'row'}, B in {'row' if _tb else 'col'} layout); f32 inputs are used as tf32.",
@@ -606,7 +215,7 @@ _row(
     "warp.tril",
     "warp",
     "t:acc diagonal:index fill:value",
-    _mask,
+    rules.mask,
     "mask",
     "Keeps elements on and below a diagonal (col <= row + diagonal), fills the rest.",
     defaults={"diagonal": 0, "fill": 0.0},
@@ -615,7 +224,7 @@ _row(
     "warp.triu",
     "warp",
     "t:acc diagonal:index fill:value",
-    _mask,
+    rules.mask,
     "mask",
     "Keeps elements on and above a diagonal (col >= row + diagonal), fills the rest.",
     defaults={"diagonal": 0, "fill": 0.0},
@@ -624,7 +233,7 @@ _row(
     "warp.make_causal",
     "warp",
     "t:acc fill:value",
-    _mask,
+    rules.mask,
     "mask",
     "Fills the elements above the main diagonal, by default with minus infinity.",
     defaults={"fill": -INF},
@@ -633,7 +242,7 @@ _row(
     "warp.right_fill",
     "warp",
     "t:acc index:index fill:value",
-    _mask,
+    rules.mask,
     "mask",
     "Fills columns index and after.",
     defaults={"fill": 0.0},
@@ -642,7 +251,7 @@ _row(
     "warp.left_fill",
     "warp",
     "t:acc index:index fill:value",
-    _mask,
+    rules.mask,
     "mask",
     "Fills columns before index.",
     defaults={"fill": 0.0},
@@ -651,7 +260,7 @@ _row(
     "warp.lower_fill",
     "warp",
     "t:acc index:index fill:value",
-    _mask,
+    rules.mask,
     "mask",
     "Fills rows index and after.",
     defaults={"fill": 0.0},
@@ -660,7 +269,7 @@ _row(
     "warp.upper_fill",
     "warp",
     "t:acc index:index fill:value",
-    _mask,
+    rules.mask,
     "mask",
     "Fills rows before index.",
     defaults={"fill": 0.0},
@@ -679,13 +288,22 @@ for _n, _d in {
     "cos": "cosine of radians",
     "relu": "max(x, 0)",
 }.items():
-    _row(_n, "lane", "x:src", _map1, "pure", f"Elementwise on tiles, vectors and numbers: {_d}.")
-_row("abs", "lane", "x:src", _abs, "pure", "Absolute value of tiles, vectors and numbers.")
+    _row(
+        _n,
+        "lane",
+        "x:src",
+        rules.map_one,
+        "pure",
+        f"Elementwise on tiles, vectors and numbers: {_d}.",
+    )
+_row(
+    "abs", "lane", "x:src", rules.absolute, "pure", "Absolute value of tiles, vectors and numbers."
+)
 _row(
     "max",
     "lane",
     "a:src b:src",
-    _minmax,
+    rules.minmax,
     "pure",
     "Elementwise maximum of two; max(vector) is the largest element, in all lanes.",
     nan=NAN_DROP,
@@ -695,7 +313,7 @@ _row(
     "min",
     "lane",
     "a:src b:src",
-    _minmax,
+    rules.minmax,
     "pure",
     "Elementwise minimum of two; min(vector) is the smallest element, in all lanes.",
     nan=NAN_DROP,
@@ -705,7 +323,7 @@ _row(
     "sum",
     "warp",
     "v:src",
-    _vec_sum,
+    rules.vector_sum,
     "pure",
     "The sum of a vector's elements in f32, in all lanes.",
     order=FOLD,
@@ -716,19 +334,21 @@ for _k, _v in (("row", "col"), ("col", "row")):
             f"{_k}_{_n}",
             "warp",
             "t:src acc:src",
-            _reduce(_v),
+            rules.reduce(_v),
             "pure",
             f"{_n} over each {'row' if _k == 'row' else 'column'} of a tile, as a {_v}_vec; with acc, combined with it.",
             order=FOLD if _n == "sum" else "",
             nan="" if _n == "sum" else NAN_DROP,
             defaults={"acc": None},
         )
-_row("copy", "warp", "x:src", _copy_value, "pure", "A new tile or vector with the same values.")
+_row(
+    "copy", "warp", "x:src", rules.copy_value, "pure", "A new tile or vector with the same values."
+)
 _row(
     "convert",
     "warp",
     "x:src dtype:static",
-    _convert,
+    rules.convert,
     "pure",
     "A new tile or vector in another dtype (round to nearest even; fp8 saturates).",
 )
@@ -736,7 +356,7 @@ _row(
     "swap_layout",
     "warp",
     "x:src",
-    _swap_layout,
+    rules.swap_layout,
     "pure",
     "The same matrix in the other register layout (movmatrix, shuffles).",
 )
@@ -744,17 +364,17 @@ _row(
     "transpose",
     "warp",
     "x:src",
-    _transpose,
+    rules.transpose,
     "pure",
     "The transposed matrix in the same layout (movmatrix, shuffles).",
 )
-_row("cdiv", "lane", "a:src b:src", _cdiv, "pure", "Whole-number division rounded up.")
+_row("cdiv", "lane", "a:src b:src", rules.cdiv, "pure", "Whole-number division rounded up.")
 
 _row(
     "warp.shfl",
     "warp",
     "x:src lane:index",
-    _shuffle,
+    rules.shuffle,
     "shuffle",
     "The value that another lane holds.",
 )
@@ -762,7 +382,7 @@ _row(
     "warp.shfl_up",
     "warp",
     "x:src delta:index",
-    _shuffle,
+    rules.shuffle,
     "shuffle",
     "The value held delta lanes below; the lowest keep their own.",
 )
@@ -770,7 +390,7 @@ _row(
     "warp.shfl_down",
     "warp",
     "x:src delta:index",
-    _shuffle,
+    rules.shuffle,
     "shuffle",
     "The value held delta lanes above; the highest keep their own.",
 )
@@ -778,27 +398,32 @@ _row(
     "warp.shfl_xor",
     "warp",
     "x:src mask:index",
-    _shuffle,
+    rules.shuffle,
     "shuffle",
     "The value held by lane ^ mask.",
 )
 _row(
-    "warp.any", "warp", "p:pred", _bool, "shuffle", "True in all lanes if any lane's predicate is."
+    "warp.any",
+    "warp",
+    "p:pred",
+    rules.boolean,
+    "shuffle",
+    "True in all lanes if any lane's predicate is.",
 )
 _row(
     "warp.all",
     "warp",
     "p:pred",
-    _bool,
+    rules.boolean,
     "shuffle",
     "True in all lanes if every lane's predicate is.",
 )
-_row("warp.ballot", "warp", "p:pred", _u32, "shuffle", "One bit a lane: its predicate.")
+_row("warp.ballot", "warp", "p:pred", rules.unsigned, "shuffle", "One bit a lane: its predicate.")
 _row(
     "warp.uniform",
     "warp",
     "x:src",
-    _same,
+    rules.same,
     "shuffle",
     "Asserts that all lanes hold one value and makes it warp-uniform.",
 )
@@ -813,7 +438,7 @@ for _n, _d in {
         f"atomic_{_n}",
         "lane",
         "ref:ref value:value",
-        _atomic(_n),
+        rules.atomic(_n),
         "atomic",
         f"Atomically {_d} and returns the old value.",
     )
@@ -821,7 +446,7 @@ _row(
     "atomic_cas",
     "lane",
     "ref:ref compare:value value:value",
-    _atomic("cas"),
+    rules.atomic("cas"),
     "atomic",
     "Atomically stores value if the element equals compare; returns the old value.",
 )
@@ -830,16 +455,17 @@ _row(
     "warp.ldmatrix",
     "warp",
     "dst:dst ref:ref trans:static",
-    _ldmatrix,
+    rules.ldmatrix,
     "load",
-    "Loads 8x8 matrices of halves; lanes 8j to 8j+7 name the rows of matrix j, each 16 bytes. With trans each matrix arrives transposed.",
+    "Loads 8x8 matrices of halves; lanes 8j to 8j+7 name the rows of matrix j, each 16 bytes. "
+    "With trans each matrix arrives transposed.",
     defaults={"trans": False},
 )
 _row(
     "warp.mma_m16n8k16",
     "warp",
     "c:acc a:src b:src",
-    _mma_regs(8, 4, (T.bf16, T.f16)),
+    rules.mma_registers(8, 4, (T.bf16, T.f16)),
     "mma",
     "One tensor-core instruction on this lane's registers: C (16x8) += A (16x16) B (16x8).",
     arch=80,
@@ -848,7 +474,7 @@ _row(
     "warp.mma_m16n8k8",
     "warp",
     "c:acc a:src b:src",
-    _mma_regs(4, 2, (T.f32,)),
+    rules.mma_registers(4, 2, (T.f32,)),
     "mma",
     "One tf32 tensor-core instruction on this lane's registers: C (16x8) += A (16x8) B (8x8).",
     arch=80,
