@@ -175,42 +175,39 @@ class Window:
 
     def __init__(self, g: GlobalArray, w: Any, at: tuple, rows: int, cols: int, s: Any) -> None:
         self.g, self.rows, self.cols = g, rows, cols
-        at = (0,) * (4 - len(at)) + at
         g.fit(rows, cols)
-        self.single = not any(type(x) is ndarray for x in at)
+        spans = [_span(w.batch, x) for x in (0,) * (4 - len(at)) + at]
+        self.single = all(type(x[0]) is int for x in spans)
         # numbers, or one for each block
-        self.b, self.d, self.r, self.c = (
-            int(x) if self.single else x[:, 0] if type(x) is ndarray else np.full(1, x) for x in at
-        )  # type: Any, Any, Any, Any
-        self._inside(w, s)
-        lr, lc = g.rows - self.r * rows, g.cols - self.c * cols
-        self.clipped = bool(np.any((lr < rows) | (lc < cols)))
-        self.left = (lr, lc) if self.clipped else None
+        self.b, self.d, self.r, self.c = (x[0] for x in spans)
+        for x, what, size in zip(spans, ("batch", "depth", "row", "column"), (g.batch, g.depth)):
+            if x[1] < 0 or x[2] >= size:
+                raise self._outside(w, s, x[0], what, f"{g.name} has {size}", size)
+        self._edges(w, s, spans[2], spans[3])
+
+    def _edges(self, w: Any, s: Any, r: Any, c: Any) -> None:
+        """What lies past the array's last row and column."""
+        g, rows, cols = self.g, self.rows, self.cols
+        for x, what in ((r, "row"), (c, "column")):
+            if x[1] < 0:
+                raise self._outside(w, s, x[0], what, "it must not be negative", 1 << 62)
+        self.clipped = (r[2] + 1) * rows > g.rows or (c[2] + 1) * cols > g.cols
+        self.left = None
         if self.clipped:
+            lr, lc = self.left = (g.rows - self.r * rows, g.cols - self.c * cols)
             outside = rows * cols - np.clip(lr, 0, rows) * np.clip(lc, 0, cols)
             w.clip(s.line, int(np.sum(outside)) * (w.batch.n if np.size(outside) == 1 else 1))
 
-    def _inside(self, w: Any, s: Any) -> None:
-        """TK504 for negative coordinates, or a batch or depth that is not there."""
-        g = self.g
-        for what, x, size in (
-            ("batch", self.b, g.batch),
-            ("depth", self.d, g.depth),
-            ("row", self.r, None),
-            ("column", self.c, None),
-        ):
-            low, high = (x, x) if self.single else (x.min(), x.max())
-            if low < 0 or (size is not None and high >= size):
-                k = int(np.argmax((np.asarray(x) < 0) | (np.asarray(x) >= (size or 1 << 62))))
-                value = int(np.ravel(x)[k])
-                limit = f"{g.name} has {size}" if size is not None else "it must not be negative"
-                raise w.fault(
-                    "TK504",
-                    f"the tile coordinate's {what} is {value}; {limit}",
-                    s,
-                    (k, None),
-                    "coordinates count tiles of this operation's shape, not elements",
-                )
+    @staticmethod
+    def _outside(w: Any, s: Any, x: Any, what: str, limit: str, size: int) -> Exception:
+        k = int(np.argmax((np.asarray(x) < 0) | (np.asarray(x) >= size)))
+        return w.fault(
+            "TK504",
+            f"the tile coordinate's {what} is {int(np.ravel(x)[k])}; {limit}",
+            s,
+            (k, None),
+            "coordinates count tiles of this operation's shape, not elements",
+        )
 
     def _pieces(self) -> tuple[Any, Any]:
         """Numbers [blocks, rows] of `cols` wide pieces of storage, and which blocks are outside."""
@@ -306,6 +303,23 @@ class Window:
             (None if x & (1 << 48) - 1 == full else (x >> 24 & 0xFFFFFF, x & 0xFFFFFF), x >> 48, n)
             for x, n in zip(kinds.tolist(), counts.tolist())
         ]
+
+
+def _span(batch: Any, x: Any) -> tuple[Any, int, int]:
+    """A coordinate as a number or [blocks], its least and its greatest value."""
+    if type(x) is not ndarray:
+        x = int(x)
+        return x, x, x
+    got = batch.spans.get(id(x))
+    if got is None:
+        flat = x[:, 0]
+        if len(flat) == 1:
+            flat = int(flat[0])
+        # the entry keeps x alive, so that its id stays its own
+        got = batch.spans[id(x)] = (flat, int(np.min(flat)), int(np.max(flat)), x)
+        if len(batch.spans) > 256:
+            batch.spans.clear()
+    return got[:3]
 
 
 def _base_offset(a: np.ndarray) -> int:

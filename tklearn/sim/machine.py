@@ -30,7 +30,7 @@ from tklearn.sim.lower_expr import GRID_MAX
 from tklearn.sim.registry import OPS
 
 ndarray = np.ndarray
-TARGET_BYTES = 16 << 20
+TARGET_BYTES = 32 << 20
 MAX_BATCH = 1024
 STEPS = 1 << 22
 SCHEDULES = ("rotate", "reverse", "random")
@@ -234,6 +234,7 @@ class Batch:
         linear = blocks[:, 0] + gx * (blocks[:, 1] + gy * blocks[:, 2])
         self.tags = (linear[:, None] + 1).astype(np.int64)
         self.barriers = 0
+        self.spans: dict[int, Any] = {}  # of coordinates, see globals.py
         self.shared = [
             memory.make_shared(s.name, s.type, s.offset, self.n, launch.check != "off")
             for s in k.shared
