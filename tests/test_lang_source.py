@@ -157,8 +157,10 @@ def test_in_ipython() -> None:
         from IPython.core.interactiveshell import InteractiveShell
         shell = InteractiveShell.instance()
         shell.run_cell("import tklearn as tk, numpy as np", store_history=True)
-        shell.run_cell("@tk.kernel(threads=1)\\ndef k(y: tk.gl_fl):\\n    y[0] = 5\\n", store_history=True)
-        out = shell.run_cell("y = np.zeros(1, np.float32); k[1](y); print(y[0])", store_history=True)
+        kernel = "@tk.kernel(threads=1)\\ndef k(y: tk.gl_fl):\\n    y[0] = 5\\n"
+        shell.run_cell(kernel, store_history=True)
+        use = "y = np.zeros(1, np.float32); k[1](y); print(y[0])"
+        out = shell.run_cell(use, store_history=True)
         out.raise_error()
     """
     out = subprocess.run(

@@ -20,7 +20,9 @@ from tklearn.report import Report
 
 COMPARABLE = (*VALUE_TYPES, tuple, list, dict)
 CONSTANTS = (*VALUE_TYPES, tuple, frontend.DeviceFunction)  # what a tk.const parameter may be
-SIM_OPTIONS = ("schedule", "seed", "delay", "check", "mma", "blocks", "device", "batch", "steps")
+SIM_OPTIONS = (
+    "schedule", "seed", "delay", "check", "mma", "blocks", "device", "batch", "steps", "trace",
+)  # fmt: skip
 
 
 def kernel(
@@ -89,7 +91,8 @@ def intrinsic(
         t = Scalar(result) if result is not None else None
         op = Op(
             fn.__name__, "lane", tuple(Param(n, "src") for n in names), lambda *_: t,
-            "pure" if t else "fill", fn.__name__, (fn.__doc__ or "").strip(), arch, intrinsic=(cuda, sim),
+            "pure" if t else "fill", fn.__name__, (fn.__doc__ or "").strip(), arch,
+            intrinsic=(cuda, sim),
         )  # fmt: skip
         return frontend.Intrinsic(op, fn)
 
@@ -262,7 +265,8 @@ class Kernel:
         if missing:
             raise LaunchError(
                 "TK400",
-                f"'{self.__name__}' has compile-time parameters without values: {', '.join(missing)}",
+                f"'{self.__name__}' has compile-time parameters without values: "
+                + ", ".join(missing),
                 hint=f"write {self.__name__}.show({missing[0]}=...)",
             )
         return self.specialise(self.types_of(static), static)

@@ -46,9 +46,9 @@ _TORCH_BITS = {"bf16": "int16", "e4m3": "uint8", "e5m2": "uint8"}  # NumPy lacks
 class Array:
     """One array argument.
 
-    Attributes: `obj` the caller's object; `library` numpy, cupy or torch; `device` "cpu" or "cuda:N";
-    `dtype` a DType or None (`dtype_name` says what it was); `shape` and `strides` in elements;
-    `ptr` address of the first element; `writable`; `requires_grad` (torch).
+    Attributes: `obj` the caller's object; `library` numpy, cupy or torch; `device` "cpu" or
+    "cuda:N"; `dtype` a DType or None (`dtype_name` says what it was); `shape` and `strides` in
+    elements; `ptr` address of the first element; `writable`; `requires_grad` (torch).
     """
 
     obj: Any

@@ -73,7 +73,8 @@ def check_registers(k: ir.Kernel) -> None:
     """Error TK409 where tiles that live at the same time need more than 255 registers a lane.
 
     A tile lives from its first to its last use (through the whole loop if it was declared outside);
-    temporaries are not counted, so a kernel that passes may still spill: the compile report says so.
+    temporaries are not counted, so a kernel that passes may still spill: the compile report
+    says so.
     """
     for body in (k.body, *(f.body for f in k.functions)):
         _check_body(k, body)

@@ -11,12 +11,12 @@ import builtins
 import struct
 import types as pytypes
 from collections.abc import Callable, Set
-from difflib import get_close_matches
 from typing import Any
 
 from tklearn.lang import ir
 from tklearn.lang import types as T
 from tklearn.lang.errors import Loc, SourceError
+from tklearn.lang.hints import DEVICE_HEADS, ONLY_THERE, hint, kind, near
 from tklearn.lang.names import SPECIAL_CALLS, SPECIALS, DeviceName
 from tklearn.lang.ops import OPS, Op
 from tklearn.lang.rules import OpMismatch, elementwise, promote
@@ -45,15 +45,6 @@ BUILTIN_CASTS: dict[Any, T.DType] = {
     builtins.bool: T.bool_,
 }
 DIMS = ("batch", "depth", "rows", "cols")
-DEVICE_HEADS = ("tk", "warp", "block", "threadIdx", "blockIdx", "blockDim", "gridDim")
-ONLY_THERE = {
-    "range": "it stands in a for loop",
-    "len": "arrays have A.rows and A.cols",
-    "print": "write it on a line of its own",
-    "breakpoint": "write it on a line of its own",
-    "enumerate": "loop over range, and index inside the loop",
-    "zip": "loop over range, and index inside the loop",
-}
 
 
 class DeviceFunction:
@@ -109,7 +100,7 @@ class Expressions(Resolver):
             return self.constant(n, value)
         method = getattr(self, "ex_" + type(n).__name__, None)
         if method is None:
-            raise self.fail(n, "TK100", f"{_kind(n)} is not part of the kernel language", _hint(n))
+            raise self.fail(n, "TK100", f"{kind(n)} is not part of the kernel language", hint(n))
         return method(n)
 
     def number(self, n: ast.expr, what: str = "this") -> ir.Expr:
@@ -172,7 +163,7 @@ class Expressions(Resolver):
                 return ir.Special(T.I32, loc, v.path)
             if v.path in SPECIAL_CALLS:
                 raise self.fail(n, "TK101", f"{v.path} is a function", f"write {v.path}()")
-            raise self.fail(n, "TK102", f"{v!r} is not a value", _near(v.path))
+            raise self.fail(n, "TK102", f"{v!r} is not a value", near(v.path))
         if isinstance(v, T.Type):
             raise self.fail(
                 n,
@@ -220,7 +211,7 @@ class Expressions(Resolver):
         return ir.Cast(t, e.loc, e)
 
     def coerce(self, n: ast.AST, e: ir.Expr, t: Scalar, what: str) -> ir.Expr:
-        """Implicit conversion into a name or element of type t: only where nothing can be lost by surprise."""
+        """Implicit conversion into a name or element: only where nothing is lost by surprise."""
         s = e.type
         if not isinstance(s, Scalar):
             hint = ""
@@ -263,7 +254,7 @@ class Expressions(Resolver):
                 if isinstance(n.op, ast.MatMult)
                 else ""
             )
-            raise self.fail(n, "TK100", f"{_kind(n.op)} is not part of the kernel language", hint)
+            raise self.fail(n, "TK100", f"{kind(n.op)} is not part of the kernel language", hint)
         return self.binary(n, op, self.ex(n.left), self.ex(n.right))
 
     def binary(self, n: ast.AST, op: str, a: ir.Expr, b: ir.Expr) -> ir.Expr:
@@ -434,7 +425,8 @@ class Expressions(Resolver):
                     x,
                     "TK100",
                     "slices are not part of the kernel language",
-                    "take tiles with warp.load(t, x, (row, col)) or tile.subtile(rows, cols, (i, j))",
+                    "take tiles with warp.load(t, x, (row, col)), "
+                    "or tile.subtile(rows, cols, (i, j))",
                 )
         if vec is not None:
             base, width = vec
@@ -582,7 +574,7 @@ class Expressions(Resolver):
     def no_function(self, n: ast.Call, f: Any) -> SourceError:
         """Why something cannot be called in a kernel."""
         name = ast.unparse(n.func)[:60]
-        hint = _near(name)
+        hint = near(name)
         path = f.path if isinstance(f, DeviceName) else ""
         if isinstance(n.func, ast.Name) and self.is_local(n.func.id):
             hint = f"'{name}' is {self.lookup(n.func).type} here, and hides a function of that name"
@@ -741,7 +733,7 @@ class Expressions(Resolver):
         owner = self.static(f.value)
         if owner is not UNKNOWN and not isinstance(owner, (T.Type, int, float)):
             name = ast.unparse(f)[:60]
-            raise self.fail(n, "TK102", f"{name}(...) is not a kernel function", _near(name))
+            raise self.fail(n, "TK102", f"{name}(...) is not a kernel function", near(name))
         base = self.ex(f.value)
         t, loc = base.type, self.loc(n)
         if f.attr == "subtile" and isinstance(t, ST):
@@ -816,75 +808,3 @@ def element_type(d: T.DType) -> Scalar:
     if d.kind == "f":
         return T.F32
     return T.I32 if d == T.u8 else Scalar(d)
-
-
-def _kind(n: ast.AST) -> str:
-    words = {
-        "ListComp": "a list comprehension",
-        "List": "a list",
-        "Dict": "a dictionary",
-        "Lambda": "a lambda",
-        "JoinedStr": "an f-string",
-        "Pow": "'**'",
-        "MatMult": "'@'",
-        "Try": "try",
-        "With": "with",
-        "Set": "a set",
-        "Starred": "'*'",
-        "NamedExpr": "':='",
-        "Yield": "yield",
-        "Await": "await",
-        "Tuple": "a tuple",
-        "GeneratorExp": "a generator",
-        "ClassDef": "a class",
-        "FunctionDef": "an inner function",
-        "Import": "import",
-        "ImportFrom": "import",
-        "Global": "global",
-        "Nonlocal": "nonlocal",
-        "Raise": "raise",
-        "Delete": "del",
-        "AnnAssign": "an annotated assignment",
-        "Match": "match",
-        "AsyncFor": "async for",
-    }
-    return words.get(type(n).__name__, type(n).__name__)
-
-
-def _hint(n: ast.AST) -> str:
-    if isinstance(n, (ast.ListComp, ast.GeneratorExp, ast.List)):
-        return "write a for loop over range, or use a tile"
-    if isinstance(n, ast.Tuple):
-        return "tuples are for coordinates and for swapping numbers: a, b = b, a"
-    if isinstance(n, ast.JoinedStr):
-        return "print takes several arguments: print('x', x)"
-    if isinstance(n, ast.NamedExpr):
-        return "assign on a line of its own"
-    if isinstance(n, ast.FunctionDef):
-        return "define it outside the kernel and mark it with @tk.device"
-    if isinstance(n, (ast.Try, ast.Raise)):
-        return "write assert condition, 'message'"
-    if isinstance(n, (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal)):
-        return "write it outside the kernel"
-    if isinstance(n, ast.stmt):
-        return "kernels have assignments, for, while, if, assert, print and calls"
-    if isinstance(n, (ast.Lambda, ast.Dict, ast.Set)):
-        return "values are numbers, tiles, vectors and elements of arrays"
-    return ""
-
-
-def _near(name: str) -> str:
-    last = name.split(".")[-1]
-    if last in OPS and not name.startswith(("tk.", "warp.", "block.")):
-        return f"inside kernels write tk.{last}"
-    if last in ("syncthreads", "__syncthreads"):
-        return "write block.sync()"
-    if last in ("syncwarp", "__syncwarp"):
-        return "write warp.sync()"
-    every = [*OPS, *SPECIALS, *SPECIAL_CALLS]
-    close = get_close_matches(name.removeprefix("tk."), every, 1, 0.6)
-    same = [o for o in every if o.split(".")[-1] == last]
-    best = same[0] if same else close[0] if close else ""
-    if not best:
-        return "docs/language.md lists the functions"
-    return f"did you mean {best if '.' in best or best in SPECIAL_CALLS else 'tk.' + best}?"

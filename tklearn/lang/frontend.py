@@ -11,7 +11,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
-from tklearn.lang import analysis, infer, ir
+from tklearn.lang import analysis, helpers, infer, ir, shared
 from tklearn.lang import types as T
 from tklearn.lang.errors import Loc, SourceError
 from tklearn.lang.expressions import (
@@ -19,13 +19,13 @@ from tklearn.lang.expressions import (
     DeviceFunction,
     Expressions,
     Intrinsic,
-    _hint,
-    _kind,
     element_type,
 )
+from tklearn.lang.hints import hint, kind
 from tklearn.lang.names import DeviceName
 from tklearn.lang.ops import DTYPE_ARCH, Op
-from tklearn.lang.source import UNKNOWN, FunctionSource, plain, source_of
+from tklearn.lang.parameters import parameter_loc, parameters
+from tklearn.lang.source import UNKNOWN, FunctionSource, source_of
 from tklearn.lang.types import (
     GL,
     REF_TYPES,
@@ -33,7 +33,6 @@ from tklearn.lang.types import (
     RV,
     ST,
     SV,
-    ConstType,
     Regs,
     SArr,
     Scalar,
@@ -41,87 +40,10 @@ from tklearn.lang.types import (
     SubST,
 )
 
-__all__ = ["DeviceFunction", "Intrinsic", "parameters", "specialise"]
+__all__ = ["DeviceFunction", "Intrinsic", "parameter_loc", "parameters", "source_of", "specialise"]
 MAX_STATEMENTS = 20_000  # in one kernel, after unrolling
 NO_ELSE = "write what follows the loop after it"
 MAX_UNROLL = 1024  # steps of one loop
-
-
-def parameters(fn: Callable) -> tuple[dict[str, T.Type], dict[str, Any]]:
-    """The annotated parameters of a kernel in order, and the defaults that they have.
-
-    Errors: TK103 for a function without text, TK104 for a missing or unusable annotation.
-    """
-    src = source_of(fn)
-    front = Front(src, {}, None)
-    front.assigned = set()  # annotations and defaults are read outside the function
-    params: dict[str, T.Type] = {}
-    for a in _plain_parameters(front):
-        t = _annotation(front, a)
-        if isinstance(t, T.DType):
-            t = Scalar(t)
-        if not isinstance(t, (GL, Scalar, ConstType)) or (
-            isinstance(t, Scalar) and t.dtype not in (T.i32, T.u32, T.i64, T.f32, T.bool_)
-        ):
-            what = "needs an annotation"
-            if a.annotation is not None:
-                what = f"cannot be annotated with {ast.unparse(a.annotation)}"
-            raise front.fail(
-                a,
-                "TK104",
-                f"parameter '{a.arg}' {what}",
-                "tk.gl_bf or tk.gl(T) for arrays, tk.i32 or tk.f32 for numbers, "
-                "tk.const for compile-time values",
-            )
-        params[a.arg] = t
-    return params, _defaults(fn)
-
-
-def _plain_parameters(front: Front) -> list[ast.arg]:
-    """The parameters of a kernel or helper; TK104 for '*', '**' and '/'."""
-    args = front.src.node.args
-    odd = args.vararg or args.kwarg or next(iter(args.posonlyargs), None)
-    if odd is not None:
-        raise front.fail(
-            odd,
-            "TK104",
-            "kernels and helpers have plain parameters only",
-            "no *args, **kwargs or '/'",
-        )
-    return [*args.args, *args.kwonlyargs]
-
-
-def parameter_loc(fn: Callable, name: str) -> Loc:
-    """Where a parameter stands in the learner's source."""
-    front = Front(source_of(fn), {}, None)
-    args = front.src.node.args
-    found = next((a for a in [*args.args, *args.kwonlyargs] if a.arg == name), None)
-    return front.loc(found) if found is not None else front.src.loc
-
-
-def _annotation(front: Front, a: ast.arg) -> Any:
-    """What a parameter's annotation means: Python's value, or the text of a postponed one."""
-    try:
-        t = front.src.fn.__annotations__.get(a.arg, UNKNOWN)
-    except NameError:  # Python 3.14 evaluates annotations only now
-        t = UNKNOWN
-    while isinstance(t, str):  # postponed, quoted, or both
-        try:
-            node = ast.parse(t, mode="eval").body
-        except (SyntaxError, ValueError):
-            return UNKNOWN
-        for n in ast.walk(node):
-            ast.copy_location(n, a)
-        t = front.static(node)
-    return t
-
-
-def _defaults(fn: Any) -> dict[str, Any]:
-    """The default values of a function's parameters."""
-    code, values = fn.__code__, fn.__defaults__ or ()
-    names = code.co_varnames[: code.co_argcount]
-    found = dict(zip(names[len(names) - len(values) :], values))
-    return {n: plain(v) for n, v in {**found, **(fn.__kwdefaults__ or {})}.items()}
 
 
 def specialise(
@@ -172,7 +94,7 @@ def specialise(
 
 
 class Unit:
-    """What all functions of one kernel share: helpers already specialised, shared memory, architecture."""
+    """What all functions of one kernel share: specialised helpers, shared memory, architecture."""
 
     def __init__(self, threads: tuple[int, int, int]) -> None:
         self.threads = threads
@@ -292,7 +214,7 @@ class Front(Expressions):
             method = getattr(self, "st_" + type(n).__name__, None)
             if method is None:
                 raise self.fail(
-                    n, "TK100", f"{_kind(n)} is not part of the kernel language", _hint(n)
+                    n, "TK100", f"{kind(n)} is not part of the kernel language", hint(n)
                 )
             self.atomics = 0
             self.count(n)
@@ -369,7 +291,7 @@ class Front(Expressions):
         loc, old = self.loc(n), self.find(target.id)
         special = self.shared_declaration(value)
         if special is not None:
-            return self.declare_shared(n, target, old, *special)
+            return shared.declare(self, n, target, old, *special)
         if isinstance(value, ast.Tuple):
             return self.coordinate(n, target, old, value)
         v = self.static(value)
@@ -459,9 +381,9 @@ class Front(Expressions):
             )
 
     def place(self, n: ast.expr) -> ir.Expr:
-        """The target of an assignment other than a name: an element, a vector access, a register."""
+        """The target of an assignment other than a name: an element or a vector access."""
         if not isinstance(n, (ast.Subscript, ast.Call)):
-            raise self.fail(n, "TK100", f"{ast.unparse(n)} cannot be assigned", _hint(n))
+            raise self.fail(n, "TK100", f"{ast.unparse(n)} cannot be assigned", hint(n))
         e = self.ex(n)
         if not isinstance(e, (ir.Index, ir.VecIndex, ir.TileReg)) or isinstance(e.type, REF_TYPES):
             raise self.fail(
@@ -499,7 +421,7 @@ class Front(Expressions):
     def st_AugAssign(self, n: ast.AugAssign) -> list[ir.Stmt]:
         op = SYMBOL.get(type(n.op))
         if op is None:
-            sign = _kind(n.op).strip("'")
+            sign = kind(n.op).strip("'")
             raise self.fail(
                 n,
                 "TK100",
@@ -586,91 +508,6 @@ class Front(Expressions):
             if isinstance(f, DeviceName) and f.path in ("shared", "shared_array", "alias"):
                 return f.path, value
         return None
-
-    def declare_shared(
-        self, n: ast.AST, target: ast.Name, old: ir.Sym | None, kind: str, call: ast.Call
-    ) -> list[ir.Stmt]:
-        if self.device or len(self.scopes) != 2:
-            raise self.fail(
-                n,
-                "TK108",
-                "shared memory is declared at the top of the kernel, outside blocks and helpers",
-                "declare it there and pass it on",
-            )
-        if old is not None:
-            raise self.fail(n, "TK111", f"'{target.id}' already is {old.type}")
-        parent: ir.Sym | None = None
-        offset = 0
-        if kind == "alias":
-            t, parent, offset = self.alias(call)
-        else:
-            values = [self.static(a) for a in call.args]
-            bad = next((a for a, v in zip(call.args, values) if v is UNKNOWN), None)
-            if bad is not None or call.keywords or not values:
-                raise self.fail(
-                    bad or call,
-                    "TK105",
-                    "shared memory needs compile-time types and sizes",
-                    "tk.shared(tk.st_bf(64, 64), 4), tk.shared_array(tk.f32, 32, 33)",
-                )
-            t = self.shared_type(call, kind, values)
-        sym = self.declare(target, t, "shared")
-        sym.alias_of, sym.offset = parent, offset
-        assert self.unit
-        self.unit.shared.append(sym)
-        return [ir.Decl(self.loc(n), sym, None)]
-
-    def shared_type(self, call: ast.Call, kind: str, values: list[Any]) -> T.Type:
-        head, dims = values[0], values[1:]
-        if any(isinstance(d, bool) or not isinstance(d, int) or d <= 0 for d in dims):
-            raise self.fail(
-                call,
-                "TK201",
-                f"sizes of shared memory must be positive whole numbers, not {tuple(dims)}",
-            )
-        if kind == "shared_array":
-            if not isinstance(head, T.DType) or not dims:
-                raise self.fail(
-                    call,
-                    "TK106",
-                    "tk.shared_array takes a dtype and sizes",
-                    "tk.shared_array(tk.f32, 32, 33)",
-                )
-            return SArr(head, tuple(dims))
-        if not isinstance(head, (ST, SV)):
-            raise self.fail(
-                call,
-                "TK106",
-                "tk.shared takes the type of a shared tile or vector",
-                "tk.shared(tk.st_bf(64, 64))",
-            )
-        return Shared(head, tuple(dims)) if dims else head
-
-    def alias(self, call: ast.Call) -> tuple[T.Type, ir.Sym, int]:
-        """tk.alias(x, type, offset=0): another view of x's bytes."""
-        a = self.arguments(call, ["x", "type", "offset"], "tk.alias", {"offset"})
-        base = self.ex(a["x"])
-        if not isinstance(base, ir.Var) or base.sym.storage != "shared":
-            raise self.fail(a["x"], "TK106", "tk.alias needs the name of shared memory")
-        v = self.static(a["type"])
-        if isinstance(v, tuple) and v and isinstance(v[0], T.DType):
-            v = self.shared_type(call, "shared_array", list(v))
-        off = self.static(a["offset"]) if "offset" in a else 0
-        if not isinstance(v, (ST, SV, SArr)) or not isinstance(off, int):
-            raise self.fail(
-                call,
-                "TK106",
-                "tk.alias(x, type, offset): a type and a number of bytes",
-                "the type is tk.st_bf(...), tk.sv(...) or (dtype, *sizes)",
-            )
-        if off < 0 or off % v.align:
-            raise self.fail(
-                call, "TK201", f"the offset of {v} must be a multiple of {v.align} bytes, not {off}"
-            )
-        root = base.sym
-        while root.alias_of is not None:
-            off, root = off + root.offset, root.alias_of
-        return v, root, off
 
     # ------------------------------------------------------------------------ control flow
     def st_If(self, n: ast.If) -> list[ir.Stmt]:
@@ -905,138 +742,16 @@ class Front(Expressions):
 
     # ------------------------------------------------------------------- device functions
     def call_device(self, n: ast.Call, fn: DeviceFunction) -> ir.CallDevice:
-        """A helper, specialised for the types of these arguments and its compile-time ones."""
-        src = source_of(fn.fn)
-        inner = Front(src, {}, self.unit, device=True)
-        params = _plain_parameters(inner)
-        defaults = _defaults(fn.fn)
-        names = [x.arg for x in params]
-        nodes = self.arguments(n, names, fn.__name__, set(defaults))
-        consts: dict[str, Any] = {}
-        args: list[ir.Expr] = []
-        types: list[tuple[str, T.Type]] = []
-        for p in params:
-            want = _annotation(inner, p)
-            node = nodes.get(p.arg)
-            if isinstance(want, ConstType):
-                v = defaults[p.arg] if node is None else self.static(node)
-                if v is UNKNOWN or not _hashable(v):
-                    raise self.fail(
-                        node or n,
-                        "TK105",
-                        f"'{p.arg}' of {fn.__name__} must be known at compile time",
-                        "pass a number, a module constant or a tk.const parameter",
-                    )
-                consts[p.arg] = v
-                continue
-            e = self.constant(n, defaults[p.arg]) if node is None else self.ex(node)
-            e = self.passed(node or n, fn, p.arg, want, e)
-            args.append(e)
-            types.append((p.arg, e.type))
-        f = self.device_body(n, fn, inner, consts, types)
-        self.one_name_each(n, f, args)
-        return ir.CallDevice(f.ret or T.I32, self.loc(n), f, args)
+        return helpers.call(self, n, fn)
 
-    def passed(
-        self, node: ast.expr, fn: DeviceFunction, name: str, want: Any, e: ir.Expr
-    ) -> ir.Expr:
-        """An argument of a helper as its annotation wants it."""
-        if isinstance(want, T.DType):
-            return self.coerce(node, e, Scalar(want), name)
-        if isinstance(want, GL) and isinstance(e.type, GL) and want.dtype == e.type.dtype:
-            return e
-        if isinstance(want, T.Type) and want != e.type:
-            raise self.fail(node, "TK200", f"'{name}' of {fn.__name__} is {want}, not {e.type}")
-        return e
-
-    def one_name_each(self, n: ast.AST, f: ir.Function, args: list[ir.Expr]) -> None:
-        """TK120 where a helper changes a tile that it also knows under another name."""
-        assert self.unit
-        if f not in self.unit.changes:
-            self.unit.changes[f] = assigned(f.body, self.unit.changes)
-        changed = self.unit.changes[f]
-        for i, (p, a) in enumerate(zip(f.params, args)):
-            if p not in changed or not isinstance(p.type, (RT, RV, Regs)):
-                continue
-            if not isinstance(a, ir.Var):
-                raise self.fail(
-                    n,
-                    "TK120",
-                    f"'{f.name}' changes its argument '{p.name}', but this one has no name",
-                    "give the tile a name before the call",
-                )
-            if any(isinstance(b, ir.Var) and b.sym is a.sym for b in args[:i] + args[i + 1 :]):
-                raise self.fail(
-                    n,
-                    "TK120",
-                    f"'{f.name}' would know '{a.sym.name}' under two names, and changes it",
-                    f"pass a copy: tk.copy({a.sym.name})",
-                )
-
-    def device_body(
-        self,
-        n: ast.AST,
-        fn: DeviceFunction,
-        inner: Front,
-        consts: dict[str, Any],
-        types: list[tuple[str, T.Type]],
-    ) -> ir.Function:
-        assert self.unit
-        src = inner.src
-        values = tuple((k, type(v).__name__, v) for k, v in sorted(consts.items()))
-        key = (fn.fn, tuple(types), values)
-        if key in self.unit.by_key:
-            return self.unit.by_key[key]
-        if fn in self.unit.active:
-            raise self.fail(n, "TK100", f"'{fn.__name__}' calls itself", "write a loop")
-        self.unit.active.append(fn)
-        inner.consts = dict(consts)
-        params = [ir.Sym(name, t, "param", src.loc) for name, t in types]
-        inner.scopes.append({s.name: s for s in params})
-        body = inner.block(src.node.body)
-        self.unit.active.pop()
-        f = ir.Function(
-            fn.__name__, params, body, inner.ret.type if inner.ret else None, src.file, src.loc, key
-        )
-        self.unit.captures[fn.fn] = inner.captures
-        self.unit.by_key[key] = f
-        self.unit.functions.append(f)
-        return f
+    def helper(self, fn: DeviceFunction) -> Front:
+        """The reader of a helper's body, within the same kernel."""
+        return Front(source_of(fn.fn), {}, self.unit, device=True)
 
 
 def known(v: Any) -> bool:
     """Is this a compile-time condition?"""
     return v is not UNKNOWN and (v is None or isinstance(v, (int, float, str)))
-
-
-def _hashable(v: Any) -> bool:
-    try:
-        hash(v)
-    except TypeError:
-        return False
-    return True
-
-
-def assigned(body: list[ir.Stmt], known: dict[ir.Function, set[ir.Sym]]) -> set[ir.Sym]:
-    """The symbols that statements give another value; `known` says it of the helpers called."""
-    found: set[ir.Sym] = set()
-    for s in ir.walk(body):
-        targets: list[Any] = []
-        if isinstance(s, (ir.Assign, ir.AugAssign)):
-            targets = [s.target]
-        elif isinstance(s, ir.Swap):
-            targets = s.targets
-        elif isinstance(s, ir.Do):
-            targets = [a for p, a in zip(s.op.params, s.args) if p.role in ("dst", "acc")]
-        elif isinstance(s, ir.CallDevice):
-            inner = known[s.fn]
-            targets = [a for p, a in zip(s.fn.params, s.args) if p in inner]
-        for t in targets:
-            while isinstance(t, (ir.Index, ir.Subtile)):
-                t = t.base
-            if isinstance(t, ir.Var):
-                found.add(t.sym)
-    return found
 
 
 def _last(body: list[ast.stmt]) -> ast.stmt:

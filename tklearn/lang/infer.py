@@ -1,9 +1,10 @@
-"""Who agrees on a value: uniform in the block, in each warp, or different by lane; and by which grid axes.
+"""Who agrees on a value (block, warp, lane), and on which grid axes it depends.
 
-A fixpoint over the IR: values flow through assignments, and an assignment under a condition inherits
-the condition's uniformity. Then the rules: warp operations need warp-uniform control flow and operands,
-block operations block-uniform ones. block.sync is checked when it runs, so that the report can name
-all sites. Also marks which arrays are read and written, and which whole numbers are never negative.
+A fixpoint over the IR: values flow through assignments, and an assignment under a condition
+inherits the condition's uniformity. Then the rules: warp operations need warp-uniform control flow
+and operands, block operations block-uniform ones. block.sync is checked when it runs, so that the
+report can name all sites. Also marks which arrays are read and written, and which whole numbers are
+never negative.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LEVEL = {
 
 
 def infer(k: ir.Kernel) -> None:
-    """Fills in `uni` and `nonneg` everywhere; SourceError TK300-TK302 where the rules are broken."""
+    """Fills in `uni` and `nonneg`; SourceError TK300 to TK302 where the rules are broken."""
     Infer(k).run()
 
 
@@ -439,7 +440,7 @@ class Infer:
         return u
 
     def mark(self, base: ir.Expr, flag: str) -> None:
-        """Notes that the array behind `base` is read or written, through references and parameters."""
+        """Notes that the array behind `base` is read or written; references are followed."""
         while True:
             if isinstance(base, (ir.Index, ir.Subtile)):
                 base = base.base
@@ -487,7 +488,7 @@ class Infer:
 
 
 def least(e: ir.Expr) -> float:
-    """A bound from below on a whole number: what k + STAGES - 1 needs to be seen as never negative."""
+    """A bound from below: what k + STAGES - 1 needs to be seen as never negative."""
     if isinstance(e, ir.Const) and e.type != T.F32:
         return e.value
     if isinstance(e, ir.Binary) and e.op == "+":

@@ -154,7 +154,7 @@ class Dim(Expr):
 
 @dataclass(eq=False)
 class Cast(Expr):
-    """Conversion to `type` (scalars: C rules, float to int saturates; tiles: round to nearest even)."""
+    """Conversion to `type`: scalars as in C (float to int saturates), tiles to nearest even."""
 
     a: Expr
 
@@ -204,7 +204,7 @@ class Stmt:
 
 @dataclass(eq=False)
 class Decl(Stmt):
-    """The first assignment of a name; `init` is None for tiles that start undefined and for shared memory."""
+    """The first assignment of a name; no `init`: a tile that starts undefined, shared memory."""
 
     sym: Sym
     init: Expr | None
@@ -390,7 +390,8 @@ def digest(k: Kernel) -> str:
             return f"#{n}:{x.name}({dump(x.params)}){dump(x.body)}"
         if isinstance(x, (Expr, Stmt)):
             skip = ("loc", "uni", "nonneg", "note", "message")
-            return f"{type(x).__name__}({','.join(dump(v) for k, v in vars(x).items() if k not in skip)})"
+            parts = ",".join(dump(v) for k, v in vars(x).items() if k not in skip)
+            return f"{type(x).__name__}({parts})"
         if isinstance(x, (list, tuple)):
             return f"[{','.join(map(dump, x))}]"
         if hasattr(x, "intrinsic") and hasattr(x, "cpp"):

@@ -207,7 +207,8 @@ for _ta in (False, True):
             rules.mma(_ta, _tb),
             "mma",
             f"Tensor cores: acc += {'A^T' if _ta else 'A'} @ {'B^T' if _tb else 'B'} "
-            f"(A in {'col' if _ta else 'row'}, B in {'row' if _tb else 'col'} layout); f32 inputs are used as tf32.",
+            f"(A in {'col' if _ta else 'row'}, B in {'row' if _tb else 'col'} layout); "
+            "f32 inputs are used as tf32.",
             order="k in steps of the instruction; inside a step as the tensor core does",
         )
 
@@ -336,7 +337,8 @@ for _k, _v in (("row", "col"), ("col", "row")):
             "t:src acc:src",
             rules.reduce(_v),
             "pure",
-            f"{_n} over each {'row' if _k == 'row' else 'column'} of a tile, as a {_v}_vec; with acc, combined with it.",
+            f"{_n} over each {'row' if _k == 'row' else 'column'} of a tile, as a {_v}_vec; "
+            "with acc, combined with it.",
             order=FOLD if _n == "sum" else "",
             nan="" if _n == "sum" else NAN_DROP,
             defaults={"acc": None},

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  the lines of a page are as long as the page wants them
 """docs/language.md: the language for learners, made from the op table, the types and the codes.
 
 Knows how to say it; what it says of operations, types and codes is read from their tables, so that

@@ -31,7 +31,7 @@ class DType:
         return {"bf16": "bf", "f16": "hf", "f32": "fl"}.get(self.name, self.name)
 
     def __repr__(self) -> str:
-        return f"tk.{self.name}"
+        return "tk.bool_" if self.name == "bool" else f"tk.{self.name}"
 
     def __call__(self, *_: object) -> None:
         raise SourceError(
@@ -167,7 +167,10 @@ class RT(Type):
 
 @dataclass(frozen=True)
 class RV(Type):
-    """A register vector. kind "col" / "row": belongs to tiles of `layout`; "flat": spread over 32 lanes."""
+    """A register vector.
+
+    kind "col" / "row": belongs to tiles of `layout`; "flat": spread over 32 lanes.
+    """
 
     dtype: DType
     n: int
@@ -197,7 +200,7 @@ class RV(Type):
 
 @dataclass(frozen=True)
 class ST(Type):
-    """A shared tile. `swizzle` in bytes (0, 32, 64, 128); `pad` in elements, only with swizzle 0."""
+    """A shared tile. `swizzle`: 0, 32, 64 or 128 bytes; `pad`: elements, only with swizzle 0."""
 
     dtype: DType
     rows: int
