@@ -1,4 +1,4 @@
-"""Numbers as the GPU rounds and adds them, on float32 arrays.
+"""Rounding to storage types, the fused multiply-add and reductions, on float32 arrays.
 
 The simulator keeps narrow values decoded: a bf16 array is a float32 array whose values are all
 bf16. `round_to` puts values on a narrow type's grid, `encode` and `decode` change to and from the

@@ -1,0 +1,31 @@
+"""Numbers as the GPU rounds, adds and multiplies them, on float32 arrays.
+
+`rounding`: storage types, fused multiply-add, reductions in the header library's order.
+`tensor_core`: the bits of a tensor core, `dot` for rows and `product` for matrices.
+
+This package imports NumPy and ml_dtypes, and knows no tile, lane or machine.
+"""
+
+from tklearn.numerics.rounding import (
+    F32,
+    STORAGE,
+    decode,
+    encode,
+    fma32,
+    fold_max,
+    fold_min,
+    fold_sum,
+    round_to,
+)
+
+__all__ = [
+    "F32",
+    "STORAGE",
+    "decode",
+    "encode",
+    "fma32",
+    "fold_max",
+    "fold_min",
+    "fold_sum",
+    "round_to",
+]
