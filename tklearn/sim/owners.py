@@ -14,9 +14,14 @@ import numpy as np
 from tklearn.lang.errors import Race
 
 LANES = np.arange(32, dtype=np.int64)[None]
-MANY = (1 << 24) - 1
 CODES = {"row": 60, "col": 61, "vec": 59, "group": 58}  # lane numbers of tile accesses
-ATOMIC = 57
+SEVERAL_LANES, ATOMIC = 62, 57
+SEVERAL_WARPS = 63
+SEVERAL_BLOCKS = (1 << 24) - 1
+
+# An entry: block + 1 (24 bits), clock (15), warp (6), lane (6), site (12). 0 is none.
+BLOCK, CLOCK, WARP, LANE = 39, 24, 18, 12
+LATEST = (1 << 15) - 1  # clocks stop here
 
 
 def padded(values: Any, rp: int, cp: int, copy: bool = True) -> Any:
@@ -30,17 +35,16 @@ def padded(values: Any, rp: int, cp: int, copy: bool = True) -> Any:
 
 
 class Owners:
-    """Last writer and last reader of each tile or element of a written array.
+    """Last writer and last readers of each tile or element of a written array.
 
-    An entry packs block+1 << 39 | clock << 23 | warp << 18 | lane << 12 | site, 0 for none. A
-    reader entry of several blocks has block MANY.
+    A reader entry stands for several lanes, warps or blocks where their reads have no order; that
+    of several warps keeps the number of barriers passed in place of a clock.
     """
 
     def __init__(self, g: Any) -> None:
         self.g = g
-        self.shape: tuple[int, int] | None = (
-            None  # the tile shape, while all accesses are of these tiles
-        )
+        # the tile shape, while all accesses are of these tiles
+        self.shape: tuple[int, int] | None = None
         self.w: Any = None
         self.r: Any = None
         self.sites: dict[int, Any] = {}
@@ -66,13 +70,8 @@ class Owners:
 
     def _pack(self, w: Any, s: Any, lanes: Any) -> Any:
         self.sites[s.id & 0xFFF] = s
-        return (
-            (w.batch.tags << 39)
-            | (min(w.clock, 0xFFFF) << 23)
-            | (w.id << 18)
-            | (lanes << 12)
-            | (s.id & 0xFFF)
-        )
+        own = (min(w.clock, LATEST) << CLOCK) | (w.id << WARP) | (s.id & 0xFFF)
+        return (w.batch.tags << BLOCK) | own | (lanes << LANE)
 
     # ------------------------------------------------------------------------------ accesses
     def lanes(self, w: Any, s: Any, flat: Any, m: Any, write: bool, atomic: bool = False) -> bool:
@@ -122,102 +121,118 @@ class Owners:
         self._touch(w, s, idx, mine, write, name)
 
     def _touch(self, w: Any, s: Any, idx: Any, mine: Any, write: bool, name: Any) -> bool:
+        """Check and record; True if several lanes of a warp wrote one place."""
         old = self.w[idx]
         if old.any():
-            self._against(w, s, idx, mine, old, "wrote", name)
+            self._against(w, s, idx, mine, old, write, "wrote", name)
         if not write:
-            before = self.r[idx]
-            now = mine
-            if before.any():
-                other = (before != 0) & (before >> 39 != mine >> 39)
-                now = np.where(other, mine | (MANY << 39), mine)
-            self.r[idx] = now
-            if w.batch.n > 1:
-                met = self.r[idx] >> 39 != mine >> 39
-                if met.any():
-                    self.r[idx[met]] |= MANY << 39
+            self._read(w, idx, mine)
             return False
         if self.g.read:
             before = self.r[idx]
             if before.any():
-                self._against(w, s, idx, mine, before, "read", name)
+                self._against(w, s, idx, mine, before, write, "read", name)
         self.w[idx] = mine
         after = self.w[idx]
         met = after != mine
         if not met.any():
             return False
-        blocks = met & (after >> 39 != mine >> 39)
-        if blocks.any() and (mine.flat[0] >> 12) & 63 != ATOMIC:
+        blocks = met & (after >> BLOCK != mine >> BLOCK)
+        if blocks.any() and (mine.flat[0] >> LANE) & 63 != ATOMIC:
             k = int(blocks.argmax())
-            self._raise(
-                w, s, int(idx.flat[k]), int(mine.flat[k]), int(after.flat[k]), "wrote", name
-            )
+            raise self._race(w, s, idx.flat[k], mine.flat[k], after.flat[k], write, "wrote", name)
         return True
 
-    def _against(self, w: Any, s: Any, idx: Any, mine: Any, old: Any, then: str, name: Any) -> None:
-        block = old >> 39
-        atomic = ((old >> 12) & 63 == ATOMIC) & ((mine >> 12) & 63 == ATOMIC)
-        bad = (old != 0) & (block != mine >> 39) & ~atomic
-        same = (old != 0) & (block == mine >> 39) & ~atomic
-        if same.any():
-            warp, clock, lane, me = (
-                (old >> 18) & 31,
-                (old >> 23) & 0xFFFF,
-                (old >> 12) & 63,
-                (mine >> 12) & 63,
-            )
+    def _read(self, w: Any, idx: Any, mine: Any) -> None:
+        """Record a read, joined with the one before where that is not ordered before it."""
+        before, now = self.r[idx], mine
+        if before.any():
+            same = before >> BLOCK == mine >> BLOCK
+            warp, lane = (before >> WARP) & 63, (before >> LANE) & 63
+            clock = (before >> CLOCK) & LATEST
+            barriers = min(w.batch.barriers, LATEST)
+            lanes = same & (warp == w.id) & (clock >= min(w.clock, LATEST))
+            lanes &= lane != (mine >> LANE) & 63
+            now = np.where(lanes, (mine & ~(63 << LANE)) | (SEVERAL_LANES << LANE), mine)
             vc = np.array(w.vc)
-            bad |= same & (warp != w.id) & (vc[np.minimum(warp, len(vc) - 1)] < clock)
-            bad |= (
-                same
-                & (warp == w.id)
-                & (clock >= min(w.clock, 0xFFFF))
-                & (lane != me)
-                & ((lane < 32) == (me < 32))
-            )
+            warps = same & (warp != w.id) & (warp != SEVERAL_WARPS)
+            warps &= vc[np.minimum(warp, len(vc) - 1)] < clock
+            warps |= same & (warp == SEVERAL_WARPS) & (clock == barriers)
+            several = (mine & ~(LATEST << CLOCK)) | (SEVERAL_WARPS << WARP) | (barriers << CLOCK)
+            now = np.where(warps, several, now)
+            now = np.where((before != 0) & ~same, mine | (SEVERAL_BLOCKS << BLOCK), now)
+        self.r[idx] = now
+        after = self.r[idx]
+        met = after != now
+        if met.any():  # lanes or blocks of this one access read the same place
+            blocks = met & (after >> BLOCK != now >> BLOCK)
+            again = idx[met & ~blocks]
+            self.r[again] = (self.r[again] & ~(63 << LANE)) | (SEVERAL_LANES << LANE)
+            self.r[idx[blocks]] |= SEVERAL_BLOCKS << BLOCK
+
+    def _against(
+        self, w: Any, s: Any, idx: Any, mine: Any, old: Any, write: bool, then: str, name: Any
+    ) -> None:
+        """Raise if an entry of `old` is not ordered before this access."""
+        there = old != 0
+        there &= ~(((old >> LANE) & 63 == ATOMIC) & ((mine >> LANE) & 63 == ATOMIC))
+        same = old >> BLOCK == mine >> BLOCK
+        bad = there & ~same
+        same &= there
+        if same.any():
+            warp, lane, me = (old >> WARP) & 63, (old >> LANE) & 63, (mine >> LANE) & 63
+            clock = (old >> CLOCK) & LATEST
+            vc = np.array(w.vc)
+            other = (warp != w.id) & (vc[np.minimum(warp, len(vc) - 1)] < clock)
+            several = warp == SEVERAL_WARPS
+            bad |= same & ~several & other
+            bad |= same & several & (clock == min(w.batch.barriers, LATEST))
+            own = (warp == w.id) & (clock >= min(w.clock, LATEST)) & (lane != me)
+            bad |= same & own & (((lane < 32) == (me < 32)) | (lane == SEVERAL_LANES))
         if bad.any():
             k = int(bad.argmax())
-            self._raise(w, s, int(idx.flat[k]), int(mine.flat[k]), int(old.flat[k]), then, name)
+            raise self._race(w, s, idx.flat[k], mine.flat[k], old.flat[k], write, then, name)
 
-    def _raise(self, w: Any, s: Any, e: int, mine: int, old: int, then: str, name: Any) -> None:
+    def _race(
+        self, w: Any, s: Any, e: Any, mine: Any, old: Any, write: bool, then: str, name: Any
+    ) -> Race:
+        mine, old = int(mine), int(old)
         site = self.sites.get(old & 0xFFF, s)
-        row = int(np.flatnonzero(w.batch.tags[:, 0] == mine >> 39)[0])
-        what = name(e)
+        row = int(np.flatnonzero(w.batch.tags[:, 0] == mine >> BLOCK)[0])
+        what, now = name(int(e)), "writes" if write else "reads"
         lines = f"lines {site.line} and {s.line}" if site.line != s.line else f"line {s.line}"
-        now = "touches"
-        if old >> 39 != mine >> 39:
-            who = (
-                "other blocks"
-                if old >> 39 == MANY
-                else f"block {w.batch.block_name((old >> 39) - 1)}"
-            )
-            raise w.fault(
+        last = f"{then} on line {site.line}; nothing orders"
+        between = f"between line {site.line} and line {s.line}"
+        if old >> BLOCK != mine >> BLOCK:
+            block = old >> BLOCK
+            name_of = w.batch.block_name
+            who = "other blocks" if block == SEVERAL_BLOCKS else f"block {name_of(block - 1)}"
+            return w.fault(
                 "TK502",
-                f"this block {now} {what}, which {who} {then} on line {site.line}; nothing orders "
-                f"two blocks ({lines})",
+                f"this block {now} {what}, which {who} {last} two blocks ({lines})",
                 s,
                 (row, None),
-                "give each block elements of its own, use an "
-                "atomic, or split the work into two kernels",
+                "give each block elements of its own, use an atomic, or split the work into two "
+                "kernels",
                 kind=Race,
             )
-        warp, lane = (old >> 18) & 31, (old >> 12) & 63
+        warp, lane = (old >> WARP) & 63, (old >> LANE) & 63
         if warp != w.id:
-            raise w.fault(
+            who = "several warps" if warp == SEVERAL_WARPS else f"warp {warp}"
+            return w.fault(
                 "TK500",
-                f"warp {w.id} {now} {what}, which warp {warp} {then} on line {site.line}; nothing "
-                f"orders the two ({lines})",
+                f"warp {w.id} {now} {what}, which {who} {last} the two ({lines})",
                 s,
                 (row, None),
-                f"put block.sync() between line {site.line} and line {s.line}",
+                f"put block.sync() {between}",
                 kind=Race,
             )
-        raise w.fault(
+        who = f"lane {lane}" if lane < 32 else "several lanes"
+        return w.fault(
             "TK501",
-            f"a lane of warp {w.id} {now} {what}, which lane {lane} {then} on line {site.line}; "
-            f"nothing orders the two ({lines})",
+            f"a lane of warp {w.id} {now} {what}, which {who} {last} the two ({lines})",
             s,
             (row, None),
-            f"put warp.sync() between line {site.line} and line {s.line}",
+            f"put warp.sync() {between}",
             kind=Race,
         )
