@@ -270,4 +270,5 @@ def simulate(
         r.clipped,
         wall=r.seconds,
         stats=stats,
+        accesses=r.accesses,
     )

@@ -51,6 +51,31 @@ METRICS: dict[str, tuple[str, str]] = {
 }
 
 
+@dataclass(frozen=True)
+class WarpAccess:
+    """One access that one warp executed, kept by `kernel.sim[grid](..., trace=True)`.
+
+    Attributes:
+        space: "shared" or "global". kind: "ld", "st", "atom", "ldmatrix" or "async" (cp.async: its
+            global side, and its shared side where it goes past L1).
+        width: bytes a lane; for ldmatrix the number of 8x8 matrices.
+        offsets: byte offset of each of the 32 lanes from the start of the array or tile, -1 for an
+            inactive lane; of a global tile from the sector in which it starts.
+        array: its name in the kernel. base: the byte of shared memory at which it starts (0 for
+            tiles of `tk.shared`, which start on bank 0 as all tiles do).
+        warp, block: who it was.
+    """
+
+    space: str
+    kind: str
+    width: int
+    offsets: tuple[int, ...]
+    array: str = ""
+    base: int = 0
+    warp: int = 0
+    block: tuple[int, ...] = (0, 0, 0)
+
+
 @dataclass
 class Report:
     """One run of a kernel.
@@ -61,6 +86,7 @@ class Report:
         lines: source line -> metric key (METRICS) -> count; empty for a GPU run.
         clipped: source line -> elements past the end of an array that a tile access skipped.
         compiled: facts from ptxas (registers, spills, shared bytes) on the GPU.
+        accesses: source line -> accesses of the first block, from a run with trace=True.
         wall: seconds the simulation took on this computer (not a GPU time).
     """
 
@@ -77,6 +103,7 @@ class Report:
     wall: float = 0.0
     notes: list[str] = field(default_factory=list)
     stats: dict[str, int] = field(default_factory=dict)
+    accesses: dict[int, list[WarpAccess]] = field(default_factory=dict)
     timer: Callable[[], float] | None = field(default=None, repr=False)
     _seconds: float | None = field(default=None, repr=False)
 

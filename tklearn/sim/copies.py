@@ -77,7 +77,7 @@ def _count(w: Any, s: Any, kind: str, c: Copy, g: Any, threads: int) -> None:
             delta = s.cache.get(key)
             if delta is None:
                 delta = s.cache[key] = counters.copy_delta(*key)
-            w.add(s.line, delta, n * c.times)
+            w.add(s, delta, n * c.times)
 
 
 def _copy(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int) -> tuple[Copy, bool]:

@@ -16,14 +16,18 @@ from tklearn import access
 from tklearn.lang import plans
 from tklearn.lang.types import RV
 
+Seen = tuple[str, str, int, Any]
+"""Accesses for a trace: space, kind, width, byte offsets [n, 32]."""
+
 
 class Delta:
-    """What one execution of a pattern adds."""
+    """What one execution of a pattern adds; `seen`: the accesses it consists of."""
 
-    __slots__ = ("values",)
+    __slots__ = ("values", "seen")
 
-    def __init__(self, **values: int) -> None:
+    def __init__(self, *seen: Seen, **values: int) -> None:
         self.values = {k: v for k, v in values.items() if v}
+        self.seen = seen
 
 
 def totals(
@@ -45,18 +49,18 @@ def totals(
 # -------------------------------------------------------------------------------- shared memory
 def _shared_delta(kind: str, width: int, offsets: Any) -> Delta:
     wave, ideal = access.shared_many(kind, width, offsets)
-    return shared_counts(
-        "st" if kind in ("st", "stmatrix") else "ld", int(wave.sum()), int(ideal.sum())
-    )
+    op, seen = "st" if kind in ("st", "stmatrix") else "ld", ("shared", kind, width, offsets)
+    return shared_counts(op, int(wave.sum()), int(ideal.sum()), seen)
 
 
-def shared_counts(op: str, wave: int, ideal: int) -> Delta:
+def shared_counts(op: str, wave: int, ideal: int, *seen: Seen) -> Delta:
     return Delta(
+        *seen,
         **{
             f"shared_{op}_wavefronts": wave,
             f"shared_{op}_ideal": ideal,
             f"shared_{op}_conflicts": wave - ideal,
-        }
+        },
     )
 
 
@@ -66,7 +70,7 @@ def shared_place(w: Any, s: Any, kind: str, mem: Any, place: Any, width: int) ->
         delta = place.extra.get((kind, width))
         if delta is None:
             delta = place.extra[kind, width] = _shared_delta(kind, width, place.extra["at"][None])
-        w.add(s.line, delta)
+        w.add(s, delta)
 
 
 def shared_lanes(w: Any, s: Any, kind: str, mem: Any, flat: Any, m: Any, width: int) -> None:
@@ -76,6 +80,8 @@ def shared_lanes(w: Any, s: Any, kind: str, mem: Any, flat: Any, m: Any, width: 
     at = mem.geo.offsets[flat]
     if m is not None:
         at = np.where(m, at, -1)
+    if w.trace is not None:
+        w.trace.see(w, s, "shared", kind, width, at)
     wave, ideal = access.shared_many(kind, width, at)
     n = w.batch.n if len(at) == 1 else 1
     a, b = int(wave.sum()) * n, int(ideal.sum()) * n
@@ -88,13 +94,14 @@ def shared_lanes(w: Any, s: Any, kind: str, mem: Any, flat: Any, m: Any, width: 
 
 
 # -------------------------------------------------------------------------------- global memory
-def global_counts(kind: str, requests: int, sectors: int, ideal: int) -> Delta:
+def global_counts(kind: str, requests: int, sectors: int, ideal: int, *seen: Seen) -> Delta:
     return Delta(
+        *seen,
         **{
             f"global_{kind}_requests": requests,
             f"global_{kind}_sectors": sectors,
             f"global_{kind}_ideal": ideal,
-        }
+        },
     )
 
 
@@ -117,12 +124,14 @@ def global_lanes(w: Any, s: Any, kind: str, addr: Any, m: Any, width: int) -> No
     at = np.broadcast_to(addr, (b, 32))
     if m is not None:
         at = np.where(m, at, -1)
+    if w.trace is not None:
+        w.trace.see(w, s, "global", kind, width, at)
     if b == 1:
         low = at[at >= 0]
         if len(low):
             base = int(low.min()) & ~31
             row = np.where(at >= 0, at - base, -1).astype(np.int64)
-            w.add(s.line, _global_row(kind, width, row.tobytes()))
+            w.add(s, _global_row(kind, width, row.tobytes()))
         return
     sectors = access.sectors_many(at, width)
     if m is None:
@@ -135,9 +144,14 @@ def global_lanes(w: Any, s: Any, kind: str, addr: Any, m: Any, width: int) -> No
     w.count(s.line, f"global_{kind}_ideal", ideal)
 
 
+def _from(offsets: Any, start: int) -> Any:
+    """Offsets counted from `start` bytes before; inactive lanes stay -1."""
+    return np.where(offsets >= 0, offsets.astype(np.int64) + start, -1)
+
+
 def _sectors(offsets: Any, start: int, width: int) -> tuple[int, int, int]:
     """(requests, sectors, ideal) of [n, 32] offsets from `start` bytes into a sector."""
-    at = np.where(offsets >= 0, offsets.astype(np.int64) + start, -1)
+    at = _from(offsets, start)
     active = (at >= 0).sum(axis=1)
     return (
         int((active > 0).sum()),
@@ -173,7 +187,8 @@ def _global_delta(kind: str, accesses: tuple[plans.Access, ...], start: int) -> 
     sums = [0, 0, 0]
     for a in accesses:
         sums = [x + y for x, y in zip(sums, _sectors(a.offsets, start, a.width))]
-    return global_counts(kind, *sums)
+    seen = [("global", a.kind, a.width, _from(a.offsets, start)) for a in accesses]
+    return global_counts(kind, sums[0], sums[1], sums[2], *seen)
 
 
 def _vector_plan(
@@ -217,18 +232,24 @@ def copy_delta(
     c = plans.group_copy(tile, threads, pitch, chunk, limit=limit, store=kind == "store")
     g, sh = c.global_offsets[warp], c.shared_offsets[warp]
     requests, sectors, ideal = _sectors(g, start, chunk)
+    far_op, near_op = ("st", "ld") if kind == "store" else ("ld", "st")
+    past_l1 = kind == "async" and chunk == 16
+    seen = (
+        ("global", "async" if kind == "async" else far_op, chunk, _from(g, start)),
+        ("shared", "async" if past_l1 else near_op, chunk, sh),
+    )
     if kind == "async":
-        if chunk == 16:
-            at = np.where(g >= 0, g.astype(np.int64) + start, -1)
-            sectors = int(access.async_sectors_many(at, sh).sum())
-            return Delta(cp_async_bytes=int((sh >= 0).sum()) * chunk, cp_async_sectors=sectors)
+        nbytes = int((sh >= 0).sum()) * chunk
+        if past_l1:
+            sectors = int(access.async_sectors_many(_from(g, start), sh).sum())
+            return Delta(*seen, cp_async_bytes=nbytes, cp_async_sectors=sectors)
         wave, least = access.shared_many("st", chunk, sh)
         st = shared_counts("st", int(wave.sum()), int(least.sum())).values
-        return Delta(cp_async_bytes=int((sh >= 0).sum()) * chunk, cp_async_sectors=sectors, **st)
-    wave, least = access.shared_many("st" if kind == "load" else "ld", chunk, sh)
-    side = shared_counts("st" if kind == "load" else "ld", int(wave.sum()), int(least.sum()))
-    far = global_counts("ld" if kind == "load" else "st", requests, sectors, ideal)
-    return Delta(**side.values, **far.values)
+        return Delta(*seen, cp_async_bytes=nbytes, cp_async_sectors=sectors, **st)
+    wave, least = access.shared_many(near_op, chunk, sh)
+    side = shared_counts(near_op, int(wave.sum()), int(least.sum()))
+    far = global_counts(far_op, requests, sectors, ideal)
+    return Delta(*seen, **side.values, **far.values)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -238,14 +259,18 @@ def window_delta(
     """A register tile to or from a window of a shared tile."""
     make = plans.load_shared if kind == "ld" else plans.store_shared
     wave = ideal = 0
-    for a in make(tile, layout, at, shape):
+    issued = make(tile, layout, at, shape)
+    for a in issued:
         x, y = access.shared_many(a.kind, a.width, a.offsets)
         wave, ideal = wave + int(x.sum()), ideal + int(y.sum())
-    return shared_counts(kind, wave, ideal)
+    seen = [("shared", a.kind, a.width, a.offsets) for a in issued]
+    return shared_counts(kind, wave, ideal, *seen)
 
 
 def ldmatrix(w: Any, s: Any, offsets: Any, matrices: int) -> None:
     """ldmatrix at byte offsets [blocks or 1, 32]."""
+    if w.trace is not None:
+        w.trace.see(w, s, "shared", "ldmatrix", matrices, offsets)
     wave, ideal = access.shared_many("ldmatrix", matrices, offsets)
     n = w.batch.n if len(offsets) == 1 else 1
     a, b = int(wave.sum()) * n, int(ideal.sum()) * n

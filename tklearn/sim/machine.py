@@ -22,12 +22,14 @@ from tklearn import numerics
 from tklearn.lang import ir
 from tklearn.lang.errors import Deadlock, KernelFault, LaunchError, Loc, TkError
 from tklearn.lang.types import GL
+from tklearn.report import WarpAccess
 from tklearn.sim import aliases, counters, exchange, lanes, memory, ops, products
 from tklearn.sim.engines import Copies
 from tklearn.sim.globals import GlobalArray
 from tklearn.sim.lower import Lowered
 from tklearn.sim.lower_expr import GRID_MAX
 from tklearn.sim.registry import OPS
+from tklearn.sim.trace import Trace
 
 ndarray = np.ndarray
 TARGET_BYTES = 32 << 20
@@ -43,6 +45,7 @@ class Result:
     lines: source line -> metric (report.METRICS) -> count. clipped: line -> elements past an
     array's end. printed: the lines the kernel printed. batches, resumes, calls: work of the
     simulator itself: how often it resumed a generator and counted a memory or tensor operation.
+    accesses: line -> accesses of the first block, if they were traced.
     """
 
     lines: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -52,6 +55,7 @@ class Result:
     batches: int = 0
     resumes: int = 0
     calls: int = 0
+    accesses: dict[int, list[WarpAccess]] = field(default_factory=dict)
 
 
 def simulate(
@@ -68,12 +72,13 @@ def simulate(
     batch: bool = True,
     max_bytes: int = 256 << 20,
     steps: int = STEPS,
+    trace: bool = False,
 ) -> Result:
     """Run `kernel` on `grid` with `args`: for each parameter an array in storage dtype or a number.
 
     Arrays are written in place. `blocks` limits the run to some blocks, as (x, y, z) or linear
-    numbers. Errors: KernelFault (TK5xx) for what the kernel does wrong, LaunchError TK411 for
-    unknown options.
+    numbers. `trace` keeps the accesses of the first block (trace.py). Errors: KernelFault (TK5xx)
+    for what the kernel does wrong, LaunchError TK411 for unknown options.
     """
     options = (
         ("schedule", schedule, SCHEDULES),
@@ -90,6 +95,7 @@ def simulate(
             )
     start = time.perf_counter()
     launch = Launch(kernel, grid, args, check, schedule, seed, delay or {}, steps)
+    launch.trace = Trace(kernel) if trace else None
     with np.errstate(all="ignore"):
         try:
             launch.run(blocks, batch, max_bytes)
@@ -97,6 +103,7 @@ def simulate(
             launch.close()
     result = launch.result
     result.lines = counters.totals(launch.tally, launch.loose)
+    result.accesses = launch.trace.lines if launch.trace is not None else {}
     result.seconds = time.perf_counter() - start
     return result
 
@@ -139,6 +146,7 @@ class Launch:
         self.tally: dict[Any, int] = {}
         self.loose: dict[Any, int] = {}
         self.counting = True
+        self.trace: Trace | None = None
         self.args = [
             GlobalArray(p, a, check != "off") if isinstance(p.type, GL) else _scalar(p, a)
             for p, a in zip(kernel.params, args, strict=True)
@@ -147,8 +155,13 @@ class Launch:
 
     def run(self, blocks: Iterable[Any] | None, batch: bool, max_bytes: int) -> None:
         for group in self._groups(blocks, batch, max_bytes):
-            self.result.batches += 1
-            Batch(self, group).run()
+            if self.trace is not None and self.result.batches == 0:
+                self.result.batches += 1
+                Batch(self, group[:1], self.trace).run()
+                group = group[1:]
+            if len(group):
+                self.result.batches += 1
+                Batch(self, group).run()
 
     def close(self) -> None:
         for a in self.args:
@@ -227,8 +240,8 @@ def _thread_indices(threads: tuple[int, int, int], w: int) -> dict[str, Any]:
 class Batch:
     """Some blocks run together. `barriers` counts the block barriers passed."""
 
-    def __init__(self, launch: Launch, blocks: np.ndarray) -> None:
-        self.launch, self.blocks, self.n = launch, blocks, len(blocks)
+    def __init__(self, launch: Launch, blocks: np.ndarray, trace: Trace | None = None) -> None:
+        self.launch, self.blocks, self.n, self.trace = launch, blocks, len(blocks), trace
         k = launch.kernel
         gx, gy, _ = launch.grid
         linear = blocks[:, 0] + gx * (blocks[:, 1] + gy * blocks[:, 2])
@@ -343,6 +356,7 @@ class Warp:
     def __init__(self, batch: Batch, i: int) -> None:
         launch = batch.launch
         self.batch, self.launch, self.id, self.warpid = batch, launch, i, i
+        self.trace = batch.trace
         self.shared = batch.shared
         self.gen: Any = None
         self.at: Any = None  # the site of the barrier at which it waits
@@ -429,10 +443,13 @@ class Warp:
     def counting(self) -> bool:
         return self.launch.counting
 
-    def add(self, line: int, delta: Any, times: int = 0) -> None:
+    def add(self, s: Any, delta: Any, times: int = 0) -> None:
         """One execution of a counted pattern in each block (or `times` executions)."""
         self.launch.result.calls += 1
-        tally, key = self.launch.tally, (line, delta)
+        if self.trace is not None:
+            for seen in delta.seen:
+                self.trace.see(self, s, *seen)
+        tally, key = self.launch.tally, (s.line, delta)
         tally[key] = tally.get(key, 0) + (times or self.batch.n)
 
     def count(self, line: int, metric: str, n: int) -> None:

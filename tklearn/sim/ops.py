@@ -123,7 +123,7 @@ def _count_window(w: Any, s: Any, win: Any, make: Callable) -> None:
         kinds = win.keys()
         times = w.batch.n // max(sum(k[2] for k in kinds), 1)
         for limit, start, n in kinds:
-            w.add(s.line, make(limit, start), n * times)
+            w.add(s, make(limit, start), n * times)
 
 
 def _global(w: Any, s: Any, g: GlobalArray, at: tuple, t: Type, kind: str) -> Any:
@@ -204,7 +204,7 @@ def _load_window(w: Any, s: Any, src: Any, t: RT) -> Any:
     if mem.log is not None:
         mem.log.read(w, place, s, collective)
     if w.counting:
-        w.add(s.line, delta)
+        w.add(s, delta)
     if mem.spread is not None:
         return mem.spread.like(mem.spread.u[:, r0 : r0 + t.rows, c0 : c0 + t.cols])
     d = mem.values()
@@ -246,7 +246,7 @@ def _shared_vector(w: Any, s: Any, mem: SharedMem, t: RV, kind: str) -> Any:
         check = mem.log.read if kind == "ld" else mem.log.write
         check(w, _vector_place(mem, t, kind), s)
     if w.counting:
-        w.add(s.line, counters.shared_vector_delta(kind, t, mem.geo.itemsize))
+        w.add(s, counters.shared_vector_delta(kind, t, mem.geo.itemsize))
     return mem.values()
 
 
@@ -271,7 +271,7 @@ def _store(w: Any, s: Any, m: Any, dst: Any, src: Any, at: Any) -> None:
     if mem.log is not None:
         mem.log.write(w, mem.geo.window(r0, c0, t.rows, t.cols, t.layout.name), s)
     if w.counting:
-        w.add(s.line, _window_delta(w, s, mem, r0, c0, t, "st"))
+        w.add(s, _window_delta(w, s, mem, r0, c0, t, "st"))
     if (t.rows, t.cols) == mem.geo.dims:
         mem.bind(v if v is not src else np.array(v, copy=True))
         return

@@ -120,7 +120,7 @@ def _mma(ta: bool, tb: bool) -> Callable:
                     tensor_instructions=d.rows // 16 * (d.cols // 8) * (k // depth),
                     tensor_flops=2 * d.rows * d.cols * k,
                 )
-            w.add(s.line, delta)
+            w.add(s, delta)
         if acc._a is None:
             raise w.fault(
                 "TK513",
@@ -177,7 +177,7 @@ def _mma_regs(instruction: str, k: int) -> Callable:
         row, col = layouts.fragment(instruction, "C")
         for i in range(4):
             c[i] = C[:, row[:, i], col[:, i]]
-        w.add(s.line, delta)
+        w.add(s, delta)
 
     delta = counters.Delta(tensor_instructions=1, tensor_flops=2 * 16 * 8 * k)
     return mma
