@@ -9,6 +9,7 @@ is counters.py's and whether it is ordered races.py's.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -132,14 +133,10 @@ class Geometry:
         return p
 
 
-_GEOMETRY: dict[Any, Geometry] = {}
-
-
+@lru_cache(maxsize=512)
 def geometry(type: Any) -> Geometry:
-    g = _GEOMETRY.get(type)
-    if g is None:
-        g = _GEOMETRY[type] = Geometry(type)
-    return g
+    """The one Geometry of a type: places are compared by identity."""
+    return Geometry(type)
 
 
 class SharedMem:
