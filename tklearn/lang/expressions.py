@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import math
 import struct
 import types as pytypes
 from collections.abc import Callable, Set
@@ -157,7 +158,10 @@ class Expressions(Resolver):
                 n, "TK205", "this number does not fit 64 bits", "write a float, as in 1e20"
             )
         if isinstance(v, float):
-            return ir.Const(T.F32, loc, f32_value(v))
+            rounded = f32_value(v)
+            if math.isinf(rounded) and not math.isinf(v):
+                raise self.fail(n, "TK205", f"{v} is too large for f32", "the largest is 3.4e38")
+            return ir.Const(T.F32, loc, rounded)
         if isinstance(v, DeviceName):
             if v.path in SPECIALS:
                 return ir.Special(T.I32, loc, v.path)

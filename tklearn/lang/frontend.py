@@ -41,7 +41,7 @@ from tklearn.lang.types import (
 )
 
 __all__ = ["DeviceFunction", "Intrinsic", "parameter_loc", "parameters", "source_of", "specialise"]
-MAX_STATEMENTS = 20_000  # in one kernel, after unrolling
+MAX_STATEMENTS = 10_000  # in one kernel, after unrolling
 NO_ELSE = "write what follows the loop after it"
 MAX_UNROLL = 1024  # steps of one loop
 

@@ -83,23 +83,20 @@ class FunctionSource:
 
 
 # A function keeps the text that it was made from, though its file may change afterwards.
-_SOURCES: weakref.WeakKeyDictionary[Callable, FunctionSource] = weakref.WeakKeyDictionary()
+_TEXTS: weakref.WeakKeyDictionary[Callable, tuple[ast.FunctionDef, str]]
+_TEXTS = weakref.WeakKeyDictionary()
 
 
 def source_of(fn: Callable) -> FunctionSource:
     """The syntax tree of `fn`; SourceError TK103 where the text cannot be found."""
-    try:
-        return _SOURCES[fn]
-    except (KeyError, TypeError):
-        pass
     if not isinstance(fn, pytypes.FunctionType):
         raise _not_plain(fn, None)
-    src = _read(fn)
-    _SOURCES[fn] = src
-    return src
+    if fn not in _TEXTS:
+        _TEXTS[fn] = _read(fn)
+    return FunctionSource(*_TEXTS[fn], fn)
 
 
-def _read(fn: pytypes.FunctionType) -> FunctionSource:
+def _read(fn: pytypes.FunctionType) -> tuple[ast.FunctionDef, str]:
     file = fn.__code__.co_filename
     try:
         lines, first = inspect.getsourcelines(fn.__code__)
@@ -137,7 +134,7 @@ def _read(fn: pytypes.FunctionType) -> FunctionSource:
             Loc(file, deep.lineno, 0, deep.lineno),  # type: ignore[attr-defined]
             "give parts of the expression names of their own",
         )
-    return FunctionSource(node, file, fn)
+    return node, file
 
 
 def _not_plain(fn: Any, loc: Loc | None) -> SourceError:
