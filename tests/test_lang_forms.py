@@ -518,3 +518,39 @@ def test_type_of(value: str, kind: str, tmp_path: Path) -> None:
     decl = typed(load(tmp_path, text).k).body[-1]
     assert isinstance(decl, ir.Decl)
     assert str(decl.sym.type) == kind
+
+
+def test_a_tile_that_a_helper_returns_is_a_new_one(tmp_path: Path) -> None:
+    text = """
+@tk.device
+def same(t):
+    return t
+
+@tk.kernel(warps=1)
+def k(y: tk.gl_fl):
+    a = tk.rt_fl(16, 16)
+    warp.zero(a)
+    b = same(a)
+    b += 1
+    warp.store(y, a, (0, 0))
+    warp.store(y, b, (1, 0))
+"""
+    y = np.ones((32, 16), np.float32)
+    load(tmp_path, text).k[1](y)
+    assert (y[:16] == 0).all()
+    assert (y[16:] == 1).all()
+
+
+def test_variables_may_have_names_of_builtins(tmp_path: Path) -> None:
+    """`max` and `sum` of a learner are variables, as in Python."""
+    body = """
+        max = 0.0
+        sum = 0
+        for i in range(n):
+            y[i] = (i * 7) % 5
+            if y[i] > max:
+                max = y[i]
+            sum += i
+        y[6] = max
+        y[7] = sum"""
+    assert run(tmp_path, body)[6:] == [4, 10]
