@@ -195,8 +195,9 @@ class Window:
         self.left = None
         if self.clipped:
             lr, lc = self.left = (g.rows - self.r * rows, g.cols - self.c * cols)
-            outside = rows * cols - np.clip(lr, 0, rows) * np.clip(lc, 0, cols)
-            w.clip(s.line, int(np.sum(outside)) * (w.batch.n if np.size(outside) == 1 else 1))
+            outside = rows * cols - _clip(lr, rows) * _clip(lc, cols)
+            one = type(outside) is int
+            w.clip(s.line, outside * w.batch.n if one else int(outside.sum()))
 
     @staticmethod
     def _outside(w: Any, s: Any, x: Any, what: str, limit: str, size: int) -> Exception:
@@ -296,13 +297,20 @@ class Window:
         if self.left is None:
             starts, counts = np.unique(at % 32, return_counts=True)
             return [(None, int(x), int(n)) for x, n in zip(starts, counts)]
-        lr, lc = (np.clip(x, 0, k) for x, k in zip(self.left, (self.rows, self.cols)))
+        lr, lc = (_clip(x, k) for x, k in zip(self.left, (self.rows, self.cols)))
         kinds, counts = np.unique((np.asarray(at) % 32 << 48) + (lr << 24) + lc, return_counts=True)
         full = (self.rows << 24) + self.cols
         return [
             (None if x & (1 << 48) - 1 == full else (x >> 24 & 0xFFFFFF, x & 0xFFFFFF), x >> 48, n)
             for x, n in zip(kinds.tolist(), counts.tolist())
         ]
+
+
+def _clip(x: Any, most: int) -> Any:
+    """x between 0 and `most`; np.clip takes ten times as long on short arrays."""
+    if type(x) is int:
+        return min(max(x, 0), most)
+    return np.minimum(np.maximum(x, 0), most)
 
 
 def _span(batch: Any, x: Any) -> tuple[Any, int, int]:
