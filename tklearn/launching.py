@@ -5,6 +5,7 @@ Above both machines: knows arrays and kernels, and calls sim or cuda only when a
 
 from __future__ import annotations
 
+import math
 import numbers
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from tklearn.lang import types as T
 from tklearn.lang.errors import LaunchError
 from tklearn.lang.frontend import parameter_loc
 from tklearn.lang.types import GL, ConstType, Scalar
+from tklearn.progress import Progress
 from tklearn.report import Report
 from tklearn.tensor import Array
 
@@ -256,7 +258,15 @@ def simulate(
     device = options.pop("device", "H200")
     if 0 in grid:
         return Report(spec.name, "simulator", device, grid, spec.threads, spec.file, spec.loc.line)
-    r = run(spec, grid, args, **options)
+    chosen = options.get("blocks")
+    if chosen is not None:
+        options["blocks"] = chosen = list(chosen)
+    total = math.prod(grid) if chosen is None else len(chosen)
+    progress = Progress(f"simulating {spec.name}, blocks", total)
+    try:
+        r = run(spec, grid, args, progress=progress.step, **options)
+    finally:
+        progress.done()
     stats = {n: getattr(r, n) for n in ("batches", "resumes", "calls") if hasattr(r, n)}
     return Report(
         spec.name,

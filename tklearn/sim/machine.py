@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,12 +72,14 @@ def simulate(
     batch: bool = True,
     max_bytes: int = 256 << 20,
     steps: int = STEPS,
+    progress: Callable[[int], None] | None = None,
     trace: bool = False,
 ) -> Result:
     """Run `kernel` on `grid` with `args`: for each parameter an array in storage dtype or a number.
 
     Arrays are written in place. `blocks` limits the run to some blocks, as (x, y, z) or linear
-    numbers. `trace` keeps the accesses of the first block (trace.py). Errors: KernelFault (TK5xx)
+    numbers. `progress` is told how many blocks are done, batch by batch. `trace` keeps the
+    accesses of the first block (trace.py). Errors: KernelFault (TK5xx)
     for what the kernel does wrong, LaunchError TK411 for unknown options.
     """
     options = (
@@ -95,6 +97,7 @@ def simulate(
             )
     start = time.perf_counter()
     launch = Launch(kernel, grid, args, check, schedule, seed, delay or {}, steps)
+    launch.progress = progress
     launch.trace = Trace(kernel) if trace else None
     with np.errstate(all="ignore"):
         try:
@@ -147,6 +150,7 @@ class Launch:
         self.loose: dict[Any, int] = {}
         self.counting = True
         self.trace: Trace | None = None
+        self.progress: Callable[[int], None] | None = None
         self.args = [
             GlobalArray(p, a, check != "off") if isinstance(p.type, GL) else _scalar(p, a)
             for p, a in zip(kernel.params, args, strict=True)
@@ -155,13 +159,18 @@ class Launch:
 
     def run(self, blocks: Iterable[Any] | None, batch: bool, max_bytes: int) -> None:
         for group in self._groups(blocks, batch, max_bytes):
-            if self.trace is not None and self.result.batches == 0:
-                self.result.batches += 1
-                Batch(self, group[:1], self.trace).run()
-                group = group[1:]
-            if len(group):
-                self.result.batches += 1
-                Batch(self, group).run()
+            self._batch(group)
+            if self.progress is not None:
+                self.progress(len(group))
+
+    def _batch(self, group: np.ndarray) -> None:
+        if self.trace is not None and self.result.batches == 0:
+            self.result.batches += 1
+            Batch(self, group[:1], self.trace).run()
+            group = group[1:]
+        if len(group):
+            self.result.batches += 1
+            Batch(self, group).run()
 
     def close(self) -> None:
         for a in self.args:
