@@ -320,7 +320,7 @@ def _span(batch: Any, x: Any) -> tuple[Any, int, int]:
         return x, x, x
     got = batch.spans.get(id(x))
     if got is None:
-        flat = x[:, 0]
+        flat: Any = x[:, 0]
         if len(flat) == 1:
             flat = int(flat[0])
         # the entry keeps x alive, so that its id stays its own

@@ -128,6 +128,8 @@ class Lowering(Expressions):
         for i, s in enumerate(stmts):
             nodes = getattr(self, "s_" + type(s).__name__)(s, m)
             out += [located(n, s.loc) for n in nodes]
+            if isinstance(s, (ir.Return, ir.Break, ir.Continue)):
+                return out  # nobody reaches the rest
             if isinstance(s, (ir.If, ir.For, ir.While, ir.Scope)) and self._leaves_masked(s):
                 out.append(located(self._shrink(m), s.loc))
                 rest = self.block(stmts[i + 1 :], m)
