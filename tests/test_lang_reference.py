@@ -23,7 +23,8 @@ def test_the_page_is_current() -> None:
     if os.environ.get("TKLEARN_UPDATE_GOLDEN"):
         PAGE.parent.mkdir(exist_ok=True)
         PAGE.write_text(text, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == text
+    stale = "the table has changed: TKLEARN_UPDATE_GOLDEN=1 pytest tests/test_lang_reference.py"
+    assert PAGE.read_text(encoding="utf-8") == text, stale
 
 
 def test_each_operation_stands_in_one_group() -> None:

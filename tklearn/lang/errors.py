@@ -75,6 +75,8 @@ CODES = {
     "TK511": "assert failed in the kernel",
     "TK512": "lanes that must agree do not",
     "TK513": "an uninitialised register is read",
+    # figures
+    "TK600": "this cannot be drawn",
 }
 
 
@@ -150,3 +152,7 @@ class Race(KernelFault):
 
 class Deadlock(KernelFault):
     """Every warp that is left waits for something that cannot happen."""
+
+
+class FigureError(TkError):
+    """There is nothing to draw from what was given (codes TK6xx)."""
