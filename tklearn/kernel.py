@@ -21,7 +21,8 @@ from tklearn.report import Report
 COMPARABLE = (*VALUE_TYPES, tuple, list, dict)
 CONSTANTS = (*VALUE_TYPES, tuple, frontend.DeviceFunction)  # what a tk.const parameter may be
 SIM_OPTIONS = (
-    "schedule", "seed", "delay", "check", "mma", "blocks", "device", "batch", "steps", "trace",
+    "schedule", "seed", "delay", "check", "mma", "arch", "blocks", "device", "batch", "steps",
+    "trace",
 )  # fmt: skip
 
 
@@ -102,8 +103,8 @@ def intrinsic(
 class Kernel:
     """A kernel. `k[grid](*args)` runs it where the arrays live and returns a Report.
 
-    `k.sim[grid](*args, schedule=, seed=, delay=, check=, mma=, blocks=)` simulates with options;
-    `k.source(...)` and `k.show(...)` give its CUDA, which needs no GPU and no compiler.
+    `k.sim[grid](*args, schedule=, seed=, delay=, check=, mma=, arch=, blocks=)` simulates with
+    options; `k.source(...)` and `k.show(...)` give its CUDA, which needs no GPU and no compiler.
     """
 
     def __init__(self, fn: Callable, threads: tuple[int, int, int]) -> None:

@@ -17,15 +17,20 @@ from tklearn.numerics.rounding import (
     fold_sum,
     round_to,
 )
+from tklearn.numerics.tensor_core import CORES, dot, mma_sync, product
 
 __all__ = [
+    "CORES",
     "F32",
     "STORAGE",
     "decode",
+    "dot",
     "encode",
     "fma32",
     "fold_max",
     "fold_min",
     "fold_sum",
+    "mma_sync",
+    "product",
     "round_to",
 ]

@@ -68,6 +68,7 @@ def simulate(
     delay: dict[int, int] | None = None,
     check: str = "full",
     mma: str = "fast",
+    arch: str = "hopper",
     blocks: Iterable[Any] | None = None,
     batch: bool = True,
     max_bytes: int = 256 << 20,
@@ -79,13 +80,15 @@ def simulate(
 
     Arrays are written in place. `blocks` limits the run to some blocks, as (x, y, z) or linear
     numbers. `progress` is told how many blocks are done, batch by batch. `trace` keeps the
-    accesses of the first block (trace.py). Errors: KernelFault (TK5xx)
-    for what the kernel does wrong, LaunchError TK411 for unknown options.
+    accesses of the first block (trace.py). `mma="exact"` computes products with the bits of
+    `arch`'s tensor core, and maps with those of its instructions (exact.py). Errors: KernelFault
+    (TK5xx) for what the kernel does wrong, LaunchError TK411 for unknown options.
     """
     options = (
         ("schedule", schedule, SCHEDULES),
         ("check", check, ("full", "fast", "off")),
-        ("mma", mma, ("fast",)),
+        ("mma", mma, ("fast", "exact")),
+        ("arch", arch, tuple(numerics.CORES)),
     )
     for what, value, known in options:
         if value not in known:
@@ -99,6 +102,7 @@ def simulate(
     launch = Launch(kernel, grid, args, check, schedule, seed, delay or {}, steps)
     launch.progress = progress
     launch.trace = Trace(kernel) if trace else None
+    launch.exact, launch.arch = mma == "exact", arch
     with np.errstate(all="ignore"):
         try:
             launch.run(blocks, batch, max_bytes)
@@ -149,6 +153,7 @@ class Launch:
         self.tally: dict[Any, int] = {}
         self.loose: dict[Any, int] = {}
         self.counting = True
+        self.exact, self.arch = False, "hopper"
         self.trace: Trace | None = None
         self.progress: Callable[[int], None] | None = None
         self.args = [

@@ -1,7 +1,8 @@
 """Tensor-core operations: products of tiles, single instructions on registers, ldmatrix.
 
-A product is float32 (`mma="fast"`), with f32 inputs rounded to tf32 and f16 sums rounded to f16.
-Products of neighbouring windows are put together before they are computed. This file knows
+A product is float32 (`mma="fast"`), with f32 inputs rounded to tf32 and f16 sums rounded to f16;
+products of neighbouring windows are put together before they are computed. With `mma="exact"` it
+has the tensor core's bits (exact.py). This file knows
 fragments (lang/layouts.py) and how tiles are kept; it schedules nothing.
 """
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from tklearn import numerics
 from tklearn.lang import layouts
-from tklearn.sim import counters
+from tklearn.sim import counters, exact
 from tklearn.sim.memory import Place, Tile, use
 from tklearn.sim.registry import OPS, op
 from tklearn.sim.spread import Spread, matmul
@@ -130,6 +131,9 @@ def _mma(ta: bool, tb: bool) -> Callable:
             )
         tf32 = x.dtype.itemsize == 4
         a, b = _operand(w, s, left, ta, tf32), _operand(w, s, right, tb, tf32)
+        if w.launch.exact:
+            acc.a = acc.mine = exact.tile_product(w, s, a, b, acc.a, x.dtype.name, d.dtype.name)
+            return
         if acc.owed is not None:
             if acc.owed.extend(a, b):
                 return
@@ -173,7 +177,11 @@ def _mma_regs(instruction: str, k: int) -> Callable:
         C = _gather(w, s, c, instruction, "C", (16, 8))
         if k == 8:
             A, B = numerics.round_to(A, "tf32"), numerics.round_to(B, "tf32")
-        C = C + np.matmul(A, B)
+        if w.launch.exact:
+            dtype = s.node.args[1].type.dtype.name
+            C = exact.registers_product(w, s, A, B, C, dtype, "f32")
+        else:
+            C = C + np.matmul(A, B)
         row, col = layouts.fragment(instruction, "C")
         for i in range(4):
             c[i] = C[:, row[:, i], col[:, i]]

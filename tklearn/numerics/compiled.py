@@ -1,0 +1,53 @@
+"""`tensor_core.product` for one pair of matrices as machine code, where numba is installed.
+
+The arithmetic is that of `tensor_core._by_float32`, and so is what it may be given; only float32
+results with 24 significant bits. Imported when first used: numba takes a second to import, and a
+few to compile, which it keeps on disk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+
+@numba.njit(cache=True, fastmath=False, error_model="numpy")
+def product(a: Any, b: Any, c: Any, ea: Any, eb: Any, block: int, fraction: int) -> Any:
+    """c + a @ b. a (M, K), b (K, N), c (M, N) float32; ea, eb: exponents, int16. On one core."""
+    m, depth = a.shape
+    n = b.shape[1]
+    d = np.empty((m, n), np.float32)
+    most, low, high = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
+    scale, v = np.empty(n, np.float32), np.empty(n, np.float64)
+    scale_bits, v_bits = scale.view(np.int32), v.view(np.int64)
+    for i in range(m):
+        acc = c[i].copy()
+        acc_bits = acc.view(np.int32)
+        for first in range(0, depth, block):
+            last = min(first + block, depth)
+            for j in range(n):
+                most[j] = max(np.int32((acc_bits[j] >> 23) & 255) - 127, -100)
+            for k in range(first, last):
+                e = np.int32(ea[i, k])
+                for j in range(n):
+                    most[j] = max(most[j], e + np.int32(eb[k, j]))
+            for j in range(n):
+                scale_bits[j] = (fraction + 127 - most[j]) << 23
+            for j in range(n):
+                low[j] = np.int32(acc[j] * scale[j])
+                high[j] = 0
+            for k in range(first, last):
+                x = a[i, k]
+                sums = high if k & 1 else low
+                for j in range(n):
+                    sums[j] += np.int32((x * b[k, j]) * scale[j])
+            for j in range(n):
+                v[j] = np.float64(low[j]) + np.float64(high[j])
+            for j in range(n):
+                v_bits[j] &= np.int64(-536870912)  # toward zero to 24 significant bits
+            for j in range(n):
+                acc[j] = np.float32(v[j]) / scale[j]
+        d[i] = acc
+    return d
