@@ -20,7 +20,7 @@ import numpy as np
 
 from tklearn import numerics
 from tklearn.lang import ir
-from tklearn.lang.errors import Deadlock, KernelFault, LaunchError, Loc, TkError
+from tklearn.lang.errors import Deadlock, KernelFault, LaunchError, Loc, Race, TkError
 from tklearn.lang.types import GL
 from tklearn.report import WarpAccess
 from tklearn.sim import aliases, counters, exchange, lanes, memory, ops, products
@@ -261,6 +261,8 @@ class Batch:
         linear = blocks[:, 0] + gx * (blocks[:, 1] + gy * blocks[:, 2])
         self.tags = (linear[:, None] + 1).astype(np.int64)
         self.barriers = 0
+        self.suspected: TkError | None = None  # a fault to report unless a race explains it
+        self.suspected_at: Any = None  # its site
         self.spans: dict[int, Any] = {}  # of coordinates, see globals.py
         self.shared = [
             memory.make_shared(s.name, s.type, s.offset, self.n, launch.check != "off")
@@ -301,7 +303,20 @@ class Batch:
                     next(w.gen)
                 except StopIteration:
                     w.gen = None
+                except Race:
+                    raise
+                except TkError as e:
+                    raise (self.suspected or e) from None
+        if self.suspected is not None:
+            raise self.suspected
         self.flush(None)
+
+    def suspect(self, w: Warp, code: str, message: str, site: Any, at: Any, hint: str) -> None:
+        """Reports a fault at the next barrier; at once where no other warp can explain it."""
+        if self.suspected is None:
+            self.suspected, self.suspected_at = w.fault(code, message, site, at, hint), site
+        if len(self.warps) == 1:
+            raise self.suspected
 
     def _order(self, ready: list[Warp]) -> list[Warp]:
         if self.launch.schedule == "reverse":
@@ -312,6 +327,8 @@ class Batch:
 
     def _release(self) -> None:
         """All that are left wait at a barrier: let them go, or say why nobody can."""
+        if self.suspected is not None:
+            raise self.suspected
         waiting = [w for w in self.warps if w.at is not None]
         sites = {w.at.line for w in waiting}
         if len(sites) > 1 or len(waiting) < len(self.warps):

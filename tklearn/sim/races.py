@@ -21,6 +21,7 @@ from tklearn.lang.errors import Race
 COLLECTIVE = 63
 MANY = 62
 ATOMIC = 61
+MOST = 64  # records of one interval; with more, elements cost less than comparing all pairs
 
 
 class Place:
@@ -136,6 +137,8 @@ class Log:
         if key not in self.keys:
             self.keys.add(key)
             self.reads.append(Rec(w.id, w.clock, place, s, collective))
+            if len(self.reads) > MOST:
+                self._to_shadow(1)
 
     def write(self, w: Any, place: Place, s: Any, atomic: bool = False) -> None:
         """Check and record a write of `place` by warp w; two atomics need no order."""
@@ -155,9 +158,23 @@ class Log:
             if key not in self.keys:
                 self.keys.add(key)
                 self.writes.append(Rec(w.id, w.clock, place, s, False, atomic))
+                if len(self.writes) > MOST:
+                    self._to_shadow(1)
         if not self.full:
             self.init[:, place.idx] = True
             self.full = bool(self.init.all())
+
+    def _to_shadow(self, blocks: int) -> Shadow:
+        """Go on element by element until the next barrier."""
+        if self.shadow is None:
+            self.shadow = Shadow(self, blocks)
+            for r in self.writes:
+                self.shadow.note(r, True)
+            for r in self.reads:
+                self.shadow.note(r, False)
+        elif self.shadow.blocks < blocks:
+            self.shadow.widen(blocks)
+        return self.shadow
 
     def atomic(self, w: Any, place: Place, s: Any) -> None:
         """Check and record an atomic: it reads what must have been written, and writes."""
@@ -227,29 +244,29 @@ class Log:
                 self.full = bool(self.init.all())
             elif not (ok := self.init[rows, idx]).all():
                 k = int((~ok).argmax())
-                raise self._uninit(w, int(idx[k]), s, (int(rows[k]), int(lanes[k])))
-        if self.shadow is None:
-            self.shadow = Shadow(self, w.batch.n)
-            for r in self.writes:
-                self.shadow.note(r, True)
-            for r in self.reads:
-                self.shadow.note(r, False)
-        self.shadow.access(w, rows, idx, lanes, s, write, False)
+                self._uninit(w, int(idx[k]), s, (int(rows[k]), int(lanes[k])))
+        self._to_shadow(w.batch.n).access(w, rows, idx, lanes, s, write, False)
 
     # ------------------------------------------------------------------------------- messages
     def _initialised(self, w: Any, place: Place, s: Any) -> None:
         ok = self.init[:, place.idx]
         if not ok.all():
             b, k = np.unravel_index(int((~ok).argmax()), ok.shape)
-            raise self._uninit(w, int(place.idx[k]), s, (int(b), int(place.lanes[k])))
+            self._uninit(w, int(place.idx[k]), s, (int(b), int(place.lanes[k])))
 
-    def _uninit(self, w: Any, e: int, s: Any, at: Any) -> Exception:
+    def _uninit(self, w: Any, e: int, s: Any, at: Any) -> None:
+        """An element was read that nobody wrote.
+
+        If another warp writes it before the next barrier, that is a race, and its report says
+        more: the batch waits for that with this fault in hand.
+        """
         for p in self.pending:
             if e in p.place.idx:
                 raise self._async(w, p, s, e, "reads")
         what = self.region.element(e)
         lane = at[1] if at[1] < 32 else None
-        return w.fault(
+        w.batch.suspect(
+            w,
             "TK503",
             f"this block wrote no value at {what}",
             s,
@@ -309,6 +326,14 @@ class Log:
         what = self.region.element(e)
         lines = f"lines {site.line} and {s.line}" if site.line != s.line else f"line {s.line}"
         past = {"writes": "wrote", "reads": "read"}[then]
+        if w.batch.suspected is not None and site is w.batch.suspected_at:
+            # The read came first in this run and found nothing: tell it as the reader meant it.
+            msg = (
+                f"warp {other} reads {what} before warp {w.id} writes it on line {s.line}; "
+                f"nothing orders the two ({lines})"
+            )
+            hint = f"put block.sync() between line {s.line} and line {site.line}"
+            return w.fault("TK500", msg, site, (block, None), hint, kind=Race)
         if other != w.id:
             msg = (
                 f"warp {w.id} {now} {what}, which warp {other} {past} on line {site.line}; "
@@ -378,44 +403,59 @@ class Shadow:
         self.sites[site.id] = site
         return (clock << 32) | (site.id << 12) | (warp << 6) | lanes
 
+    def widen(self, blocks: int) -> None:
+        """From one row for all blocks to a row for each."""
+        self.blocks = blocks
+        self.w = np.repeat(self.w, blocks, axis=0)
+        self.r = {k: np.repeat(v, blocks, axis=0) for k, v in self.r.items()}
+
     def note(self, r: Rec, write: bool) -> None:
         """Take over an access that was compared already."""
-        target = self.w if write else self._reads(r.warp)
-        lanes = COLLECTIVE if r.collective else ATOMIC if r.atomic else r.place.lanes
-        target[:, r.place.idx] = self._pack(r.warp, r.clock, r.site, lanes)
+        rows, idx, lanes = self._flat(r.place, r.atomic, r.collective)
+        if write:
+            self.w[rows, idx] = self._pack(r.warp, r.clock, r.site, lanes)
+        else:
+            self._record(r.warp, r.clock, r.site, rows, idx, lanes)
 
-    def _reads(self, warp: int) -> Any:
-        if warp not in self.r:
-            self.r[warp] = np.zeros((self.blocks, self.log.size), np.int64)
-        return self.r[warp]
+    def _flat(self, p: Place, atomic: bool, collective: bool) -> tuple[Any, Any, Any]:
+        shape = (self.blocks, p.n)
+        lanes = COLLECTIVE if collective else ATOMIC if atomic else p.lanes
+        rows = np.repeat(np.arange(self.blocks), p.n)
+        return rows, np.broadcast_to(p.idx, shape).ravel(), np.broadcast_to(lanes, shape).ravel()
 
     def place(
         self, w: Any, place: Place, s: Any, write: bool, collective: bool, atomic: bool = False
     ) -> None:
-        rows = np.repeat(np.arange(self.blocks), place.n)
-        lanes = np.broadcast_to(ATOMIC if atomic else place.lanes, (self.blocks, place.n)).ravel()
-        idx = np.broadcast_to(place.idx, (self.blocks, place.n)).ravel()
+        """An access that is the same in all blocks."""
+        rows, idx, lanes = self._flat(place, atomic, collective)
         self.access(w, rows, idx, lanes, s, write, collective)
 
     def access(
         self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, collective: bool
     ) -> None:
+        """Compare and record: element idx[k] of block rows[k] by lanes[k]."""
         self._against(w, rows, idx, lanes, s, write, self.w[rows, idx], "writes", False)
-        if write:
-            for reads in self.r.values():
-                self._against(w, rows, idx, lanes, s, write, reads[rows, idx], "reads", True)
-            self.w[rows, idx] = self._pack(w.id, w.clock, s, lanes)
+        if not write:
+            self._record(w.id, w.clock, s, rows, idx, lanes)
             return
-        mine, now = (
-            self._reads(w.id),
-            self._pack(w.id, w.clock, s, COLLECTIVE if collective else lanes),
-        )
+        for reads in self.r.values():
+            self._against(w, rows, idx, lanes, s, write, reads[rows, idx], "reads", True)
+        self.w[rows, idx] = self._pack(w.id, w.clock, s, lanes)
+
+    def _record(self, warp: int, clock: int, s: Any, rows: Any, idx: Any, lanes: Any) -> None:
+        """A read; MANY where other lanes of the warp read the element since its last sync."""
+        if warp not in self.r:
+            self.r[warp] = np.zeros((self.blocks, self.log.size), np.int64)
+        mine, now = self.r[warp], self._pack(warp, clock, s, lanes)
         old = mine[rows, idx]
-        many = (old >> 32 == w.clock) & (old & 63 != lanes)
+        again = old >> 32 == clock
+        if type(lanes) is np.ndarray and (lanes == COLLECTIVE).all():
+            now = np.where(again, old, now)  # adds nothing to what single lanes read
+        many = again & (old & 63 != now & 63) & (old & 63 != COLLECTIVE)
         mine[rows, idx] = now
         many |= mine[rows, idx] != now  # another lane of this access reads the same element
-        if not collective and many.any():
-            mine[rows[many], idx[many]] = self._pack(w.id, w.clock, s, MANY)
+        if many.any():
+            mine[rows[many], idx[many]] = self._pack(warp, clock, s, MANY)
 
     def _against(
         self,
