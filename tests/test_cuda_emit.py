@@ -303,3 +303,28 @@ def test_plain_division_where_nothing_can_be_negative() -> None:
 
     line = next(t for t in ring.source().splitlines() if "x[k] =" in t)
     assert line.strip() == "x[k] = (k + 4 - 1) % 3 + floormod(k - 1, 3) + floormod(n + 5, 2);"
+
+
+def test_helpers_that_call_each_other_twice_do_not_explode() -> None:
+    """30 levels of helpers, each calling the one below twice: 2**30 calls, 30 functions."""
+    lines = ["import tklearn as tk", "@tk.device", "def h0(a):", "    return a + 1"]
+    for n in range(1, 30):
+        lines += ["@tk.device", f"def h{n}(a):", f"    return h{n - 1}(a) + h{n - 1}(a + 1)"]
+    lines += ["@tk.kernel(threads=32)", "def deep(x: tk.gl(tk.i32)):"]
+    lines += ["    for i in range(h29(0)):", "        x[i] = h29(i)"]
+    assert "h29" in _written(lines).source()
+
+
+def _written(lines: list[str]) -> Any:
+    """The kernel `deep` of a file with these lines."""
+    import importlib.util
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as f:
+        f.write("\n".join(lines) + "\n")
+    spec = importlib.util.spec_from_file_location("deep_helpers", f.name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.deep

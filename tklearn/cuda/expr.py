@@ -229,7 +229,10 @@ class Expressions:
         return "{" + ", ".join(map(self, e.items)) + "}", PRIMARY
 
     def _tupleexpr(self, e: ir.TupleExpr) -> Text:
-        return f"{e.type.cpp}{{{', '.join(map(self, e.items))}}}", PRIMARY
+        items = [self(i) for i in e.items]
+        if e.type.dtype.kind == "f" and e.type.dtype.itemsize == 1:  # fp8: no implicit conversion
+            items = [f"{e.type.dtype.cpp}({i})" for i in items]
+        return f"{e.type.cpp}{{{', '.join(items)}}}", PRIMARY
 
     # ------------------------------------------------------------------------------------ calls
     def _call(self, e: ir.Call) -> Text:
@@ -293,8 +296,14 @@ class Expressions:
         return f"{self._function(e.fn)}({', '.join(map(self, e.args))})", PRIMARY
 
 
-def changes(body: Iterable[ir.Stmt]) -> set[ir.Sym]:
-    """The names that statements may give another value; what memory holds is not a name's value."""
+def changes(
+    body: Iterable[ir.Stmt], known: dict[ir.Function, set[ir.Sym]] | None = None
+) -> set[ir.Sym]:
+    """The names that statements may give another value; what memory holds is not a name's value.
+
+    `known`: the answer for helpers already looked into.
+    """
+    known = {} if known is None else known
     found: set[ir.Sym] = set()
     for s in ir.walk(list(body)):
         targets: list[Any] = []
@@ -306,7 +315,9 @@ def changes(body: Iterable[ir.Stmt]) -> set[ir.Sym]:
             pairs = zip(s.op.params, s.args, strict=False)
             targets = [a for p, a in pairs if s.op.intrinsic or p.role in ("dst", "acc")]
         elif isinstance(s, ir.CallDevice):
-            written = changes(s.fn.body)
+            if s.fn not in known:
+                known[s.fn] = changes(s.fn.body, known)
+            written = known[s.fn]
             targets = [a for p, a in zip(s.fn.params, s.args, strict=False) if p in written]
         for t in targets:
             while isinstance(t, (ir.Index, ir.TileReg)):
