@@ -17,7 +17,7 @@ import tklearn as tk
 from tklearn import blockIdx, warp, warpid
 from tklearn.course import fourways
 
-ROWS, COLS = 4096, 128
+ROWS, COLS = 65536, 128
 
 
 @tk.kernel(warps=4)

@@ -76,7 +76,7 @@ class WarpAccess:
     block: tuple[int, ...] = (0, 0, 0)
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """One run of a kernel.
 
@@ -182,6 +182,10 @@ class Report:
         return "\n".join(parts)
 
     __str__ = summary
+
+    def __repr__(self) -> str:
+        table = self.listing() if self.lines else ""
+        return self.summary() + (f"\n{table}" if table else "")
 
     def _repr_html_(self) -> str:
         cols = [c for c in self.columns() if not c.endswith("_ideal")]

@@ -81,7 +81,7 @@ def table() -> FourWays:
     if RESULT.exists():
         data = json.loads(RESULT.read_text(encoding="utf-8"))
         times = data["microseconds"]
-        said = f"4096 x 128 f32, median on {data['device']}, {data['date']}"
+        said = f"65,536 x 128 f32, median on {data['device']}, {data['date']}"
     rows = tuple(
         (
             name,

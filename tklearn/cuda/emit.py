@@ -17,7 +17,7 @@ from tklearn.cuda.cppnames import Names, legal
 from tklearn.cuda.expr import NARROW, Expressions, changes, literal, nonneg, pure, type_text
 from tklearn.lang import ir
 from tklearn.lang import types as T
-from tklearn.lang.errors import Loc
+from tklearn.lang.errors import Loc, where
 
 WIDTH = 100
 _PRINTF = {"f32": "%g", "i32": "%d", "u32": "%u", "i64": "%lld", "u8": "%d", "bool": "%s"}
@@ -71,7 +71,7 @@ def c_string(s: str) -> str:
 
 
 def _short_file(path: str) -> str:
-    return os.path.basename(path).replace("\n", " ").rstrip("\\") or "?"
+    return os.path.basename(where(path)).replace("\n", " ").rstrip("\\") or "?"
 
 
 def _text_of(loc: Loc) -> str:
