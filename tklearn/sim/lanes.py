@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tklearn import numerics
-from tklearn.lang.errors import KernelFault
 
 LO, HI = -(1 << 31), (1 << 31) - 1
 U32 = (1 << 32) - 1
@@ -374,4 +373,3 @@ RUNTIME: dict[str, Any] = {
     "_as_row": as_row,
     "_round": round_tile,
 }
-__all__ = ["RUNTIME", "KernelFault", "as_int"]

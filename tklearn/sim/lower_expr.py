@@ -14,7 +14,7 @@ import numpy as np
 
 from tklearn.lang import ir
 from tklearn.lang.errors import Loc
-from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, SArr, Scalar, Shared, SubST, Vec
+from tklearn.lang.types import GL, RT, RV, Regs, Scalar, Shared, Vec
 from tklearn.sim.batching import Shape
 
 I32_LO, I32_HI = -(1 << 31), (1 << 31) - 1
@@ -437,6 +437,3 @@ class Expressions:
 def _bare(fn: Any) -> Any:
     """A learner's NumPy function, which knows no warps and places."""
     return lambda _w, _site, _mask, *values: fn(*values)
-
-
-MEMORY = (GL, ST, SubST, SV, SArr)

@@ -16,10 +16,9 @@ import numpy as np
 
 from tklearn import numerics
 from tklearn.lang import layouts
-from tklearn.lang.types import ST, SV, SArr, Shared, SubST
+from tklearn.lang.types import ST, SArr, Shared, SubST
 from tklearn.sim.bounds import flat_index
 from tklearn.sim.counters import global_lanes, shared_lanes, shared_place
-from tklearn.sim.globals import GlobalArray
 from tklearn.sim.lanes import as_int
 from tklearn.sim.races import Log, Place
 from tklearn.sim.spread import Spread
@@ -309,15 +308,6 @@ def store(w: Any, mem: Any, at: tuple, v: Any, m: Any, s: Any) -> None:
     mem.store(w, at, v, m, s)
 
 
-def _wide(w: Any, mem: Any, at: tuple, n: int, m: Any, s: Any) -> tuple[Any, tuple, tuple]:
-    """The dims of a memory seen as groups of n elements, and the index in elements."""
-    dims = mem.geo.dims if isinstance(mem, SharedMem) else mem.dims
-    at = (*at[:-1], at[-1] * n)
-    flat_index(mem, w, (*at[:-1], at[-1] + (n - 1)), m, s, dims, (0,) * len(dims))
-    flat_index(mem, w, at, m, s, dims, (0,) * len(dims))
-    return dims, at, ()
-
-
 def _aligned(w: Any, addr: Any, nbytes: int, mem: Any, m: Any, s: Any) -> None:
     bad = (addr % nbytes) != 0
     if np.any(bad):
@@ -333,37 +323,37 @@ def _aligned(w: Any, addr: Any, nbytes: int, mem: Any, m: Any, s: Any) -> None:
             )
 
 
+def _wide(w: Any, mem: Any, at: tuple, n: int, m: Any, s: Any, kind: str) -> tuple:
+    """The index of the first of n elements, in elements; the one access is checked and counted."""
+    at = (*at[:-1], at[-1] * n)
+    if isinstance(mem, SharedMem):
+        dims, size = mem.geo.dims, mem.geo.itemsize
+    else:
+        dims, size = mem.dims, mem.itemsize
+    flat_index(mem, w, (*at[:-1], at[-1] + (n - 1)), m, s, dims, (0,) * len(dims))
+    if isinstance(mem, SharedMem):
+        flat, full = mem.flat(w, at, m, s)
+        _aligned(w, mem.geo.offsets[flat] + mem.base, n * size, mem, full, s)
+        shared_lanes(w, s, kind, mem, flat, full, n * size)
+    else:
+        addr = mem.address(w, at, m, s)
+        _aligned(w, addr, n * size, mem, m, s)
+        global_lanes(w, s, kind, addr, m, n * size)
+    return at
+
+
 def vload(w: Any, mem: Any, at: tuple, n: int, m: Any, s: Any) -> list:
     """n neighbouring elements a lane, in one access of n * itemsize bytes."""
-    _, first, _ = _wide(w, mem, at, n, m, s)
-    rest = first[:-1]
-    if isinstance(mem, SharedMem):
-        flat, fm = mem.flat(w, first, m, s)
-        _aligned(w, flat * mem.geo.itemsize + mem.base, n * mem.geo.itemsize, mem, m, s)
-        shared_lanes(w, s, "ld", mem, flat, fm, n * mem.geo.itemsize)
-        with w.silent():
-            return [mem.load(w, (*rest, first[-1] + k), m, s) for k in range(n)]
-    addr = mem.address(w, first, m, s)
-    _aligned(w, addr, n * mem.itemsize, mem, m, s)
-    global_lanes(w, s, "ld", addr, m, n * mem.itemsize)
+    first = _wide(w, mem, at, n, m, s, "ld")
     with w.silent():
-        return [mem.load(w, (*rest, first[-1] + k), m, s) for k in range(n)]
+        return [mem.load(w, (*first[:-1], first[-1] + k), m, s) for k in range(n)]
 
 
 def vstore(w: Any, mem: Any, at: tuple, n: int, values: Any, m: Any, s: Any) -> None:
-    _, first, _ = _wide(w, mem, at, n, m, s)
-    rest = first[:-1]
-    if isinstance(mem, SharedMem):
-        flat, fm = mem.flat(w, first, m, s)
-        _aligned(w, flat * mem.geo.itemsize + mem.base, n * mem.geo.itemsize, mem, m, s)
-        shared_lanes(w, s, "st", mem, flat, fm, n * mem.geo.itemsize)
-    else:
-        addr = mem.address(w, first, m, s)
-        _aligned(w, addr, n * mem.itemsize, mem, m, s)
-        global_lanes(w, s, "st", addr, m, n * mem.itemsize)
+    first = _wide(w, mem, at, n, m, s, "st")
     with w.silent():
         for k, v in enumerate(values):
-            mem.store(w, (*rest, first[-1] + k), v, m, s)
+            mem.store(w, (*first[:-1], first[-1] + k), v, m, s)
 
 
 def select(w: Any, mems: Any, at: tuple, s: Any) -> Any:
@@ -476,4 +466,3 @@ RUNTIME: dict[str, Any] = {
     "_tile_reg": tile_reg,
     "_set_tile_reg": set_tile_reg,
 }
-__all__ = ["GlobalArray", "RUNTIME", "SV", "SharedMem", "SubTile", "Tile", "make_shared"]
