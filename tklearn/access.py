@@ -104,6 +104,11 @@ def sectors(
     return int(sectors_many(read[None])[0])
 
 
+def shared_op(op: str) -> tuple[str, int]:
+    """(kind, width) of a shared-memory op name, as `shared_many` takes them."""
+    return ("st", 16) if op == "cpasync16cg" else _SHARED[op]
+
+
 def _one(offsets: Sequence[int] | Ints, align: int, op: str) -> Counts:
     row = np.ascontiguousarray(offsets, dtype=np.int64)
     if row.shape != (LANES,):
@@ -141,6 +146,28 @@ def shared_many(kind: str, width: int, offsets: ArrayLike) -> tuple[Counts, Coun
         part = np.ascontiguousarray(off[i : i + _CHUNK], dtype=np.int32)
         _count_rows(kind, width, part, out[:, i : i + _CHUNK])
     return out[0], out[1]
+
+
+def transactions(kind: str, width: int, offsets: Sequence[int] | Ints) -> list[list[int]]:
+    """The active lanes of each transaction of one access; a group without any is left out.
+
+    kind, width: as `shared_many`; offsets: 32 byte offsets. Each transaction takes as many passes
+    as the bank with the most distinct words (for "atom": lanes) has, and their sum is the access's
+    wavefronts.
+    """
+    off = np.asarray(offsets, np.int32)[None]
+    _check(kind, width)
+    if off.shape != (1, LANES):
+        raise ValueError(f"one offset for each of 32 lanes, not shape {off.shape[1:]}")
+    if kind in ("ldmatrix", "stmatrix"):
+        off, group = off[:, : 8 * width], 8
+    elif kind == "atom":
+        group = LANES
+    else:
+        group = _group(width) * (2 if kind == "ld" and width > 4 and _merges(off)[0] else 1)
+    lanes = range(off.shape[1])
+    found = [[x for x in lanes[i : i + group] if off[0, x] >= 0] for i in lanes[::group]]
+    return [g for g in found if g]
 
 
 def sectors_many(offsets: ArrayLike, width: int = 4) -> Counts:

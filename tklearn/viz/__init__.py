@@ -1,5 +1,11 @@
 """Figures of what ran. Draws from reports and layouts only; nothing else imports it."""
 
+from tklearn.viz.banks import banks
+from tklearn.viz.coalescing import coalescing
+from tklearn.viz.layout import layout
 from tklearn.viz.lines import lines
+from tklearn.viz.picture import Picture
+from tklearn.viz.roofline import roofline
+from tklearn.viz.swizzle import swizzle
 
-__all__ = ["lines"]
+__all__ = ["Picture", "banks", "coalescing", "layout", "lines", "roofline", "swizzle"]

@@ -6,31 +6,27 @@ bar; the part above the ideal is drawn darker and hatched, so that it can be tol
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import linecache
+from typing import Any
 
 from tklearn.report import Report
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from tklearn.viz.picture import Picture, new_figure
 
 # Okabe and Ito's blue and vermilion: told apart by colour-blind readers and in print.
 FITS, EXCESS = "#56B4E9", "#D55E00"
 
 
-def lines(report: Report, counters: list[str] | None = None, title: str = "") -> Figure:
+def lines(report: Report, counters: list[str] | None = None, title: str = "") -> Picture:
     """The listing of `report` with one column of bars for each counter that moved.
 
     Args: counters, keys of report.METRICS (default: wavefronts and sectors that moved); title, a
-    line
-        above. Returns a matplotlib Figure; `describe(report)` is its alternative text.
+        line above.
     """
-    from matplotlib.figure import Figure
-
     keys = counters or [k for k in report.columns() if k.endswith(("_wavefronts", "_sectors"))]
     rows = report.rows(keys)
     width = max((len(t) for _, t, _ in rows), default=10)
     text_inches, bar_inches = 0.075 * width + 0.5, 1.5
-    fig = Figure(figsize=(text_inches + bar_inches * len(keys), 0.19 * (len(rows) + 2) + 0.2))
+    fig = new_figure(text_inches + bar_inches * len(keys), 0.19 * (len(rows) + 2) + 0.2)
     total = fig.get_figwidth()
     code = fig.add_axes((0, 0, text_inches / total, 1))
     _frame(code, len(rows))
@@ -44,7 +40,7 @@ def lines(report: Report, counters: list[str] | None = None, title: str = "") ->
         _frame(ax, len(rows))
         ax.text(0, -1.2, key.replace("_", " "), size=7.5, va="center")
         _bars(ax, report, key, [n for n, _, _ in rows])
-    return fig
+    return Picture(fig, describe(report, keys), report)
 
 
 def _frame(ax: Any, rows: int) -> None:
@@ -68,12 +64,19 @@ def _bars(ax: Any, report: Report, key: str, numbers: list[int]) -> None:
         ax.text(got / most * 0.55 + 0.03, y, f"{got:,}", size=7, va="center")
 
 
-def describe(report: Report) -> str:
-    """What the figure shows, in words."""
+def describe(report: Report, counters: list[str] | None = None) -> str:
+    """What the figure shows, in words: each counter in total and where most of it is."""
     total = report.total
     parts = [f"Source of {report.kernel} with a bar for each counter and line."]
-    for key in report.columns():
+    for key in counters or report.columns():
         ideal = key.replace("_wavefronts", "_ideal").replace("_sectors", "_ideal")
-        if ideal != key and total.get(ideal):
-            parts.append(f"{key.replace('_', ' ')}: {total[key]:,}, ideal {total[ideal]:,}.")
+        if ideal == key or not total.get(key):
+            continue
+        line = max(report.lines, key=lambda n: report.lines[n].get(key, 0))
+        text = linecache.getline(report.file, line).strip()
+        most = report.lines[line][key]
+        parts.append(
+            f"{key.replace('_', ' ')}: {total[key]:,}, ideal {total[ideal]:,}; "
+            f"most, {most:,}, on line {line}: {text}."
+        )
     return " ".join(parts)
