@@ -70,3 +70,12 @@ atomic_add, atomic_max, atomic_min = (
     DeviceName(n) for n in ("atomic_add", "atomic_max", "atomic_min")
 )
 atomic_exch, atomic_cas = DeviceName("atomic_exch"), DeviceName("atomic_cas")
+
+
+def __getattr__(name: str) -> object:
+    """tk.access and tk.numerics: modules that are imported when first used."""
+    if name in ("access", "numerics"):
+        import importlib
+
+        return importlib.import_module(f"tklearn.{name}")
+    raise AttributeError(f"module 'tklearn' has no attribute {name!r}")

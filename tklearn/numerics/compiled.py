@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+import numba  # type: ignore[import-not-found]
 import numpy as np
 
 

@@ -347,7 +347,7 @@ def _by_float32(
                 t *= scale
                 np.copyto(ti, t, casting="unsafe")
                 sums[k & 1] += ti
-            np.add(*sums, out=v, dtype=np.float64)
+            np.add(sums[0], sums[1], out=v, dtype=np.float64)
             if out == "fp16":
                 v /= scale
                 c = v.astype(np.float16).astype(np.float32)
