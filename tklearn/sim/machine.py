@@ -148,7 +148,7 @@ class Launch:
             )
         self.check = check
         self.schedule, self.delay, self.steps = schedule, delay, steps
-        self.random = random.Random(seed)
+        self.random = random.Random(seed) if schedule == "random" else None
         self.result = Result()
         self.tally: dict[Any, int] = {}
         self.loose: dict[Any, int] = {}
@@ -321,7 +321,7 @@ class Batch:
     def _order(self, ready: list[Warp]) -> list[Warp]:
         if self.launch.schedule == "reverse":
             return ready[::-1]
-        if self.launch.schedule == "random":
+        if self.launch.random is not None:
             self.launch.random.shuffle(ready)
         return ready
 
