@@ -1,19 +1,27 @@
 """`tensor_core.product` for one pair of matrices as machine code, where numba is installed.
 
 The arithmetic is that of `tensor_core._by_float32`, and so is what it may be given; only float32
-results with 24 significant bits. Imported when first used: numba takes a second to import, and a
-few to compile, which it keeps on disk.
+results with 24 significant bits. numba takes a second to import, and a few to compile, which it
+keeps on disk.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-import numba  # type: ignore[import-not-found]
 import numpy as np
 
 
-@numba.njit(cache=True, fastmath=False, error_model="numpy")
+@cache
+def compiled() -> Callable[..., Any]:
+    """`product` as machine code. Error: ImportError without numba."""
+    import numba  # type: ignore[import-not-found]
+
+    return numba.njit(cache=True, error_model="numpy")(product)
+
+
 def product(a: Any, b: Any, c: Any, ea: Any, eb: Any, block: int, fraction: int) -> Any:
     """c + a @ b. a (M, K), b (K, N), c (M, N) float32; ea, eb: exponents, int16. On one core."""
     m, depth = a.shape

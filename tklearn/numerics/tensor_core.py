@@ -400,8 +400,9 @@ def _use_numba(engine: str, size: int) -> bool:
 
 
 def _by_numba(x: F32, y: F32, cells: F32, ea: NDArray[Any], eb: NDArray[Any], core: Core) -> None:
-    from tklearn.numerics.compiled import product as compiled
+    from tklearn.numerics.compiled import compiled
 
+    run = compiled()
     for i in range(len(cells)):
         j, k = i % len(x), i % len(y)
-        cells[i] = compiled(x[j], y[k], cells[i], ea[j], eb[k], core.block, core.fraction)
+        cells[i] = run(x[j], y[k], cells[i], ea[j], eb[k], core.block, core.fraction)
