@@ -50,7 +50,7 @@ def cuda_softmax(x, y):
         cupy.cuda.UnownedMemory(t.data_ptr(), t.nbytes, t), 0)) for t in (x, y)]  # fmt: skip
 
     def run():
-        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+        with cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
             kernel((ROWS // 8,), (256,), (*pointers, ROWS))
 
     return run
@@ -91,6 +91,7 @@ def main() -> int:
         print(f"{name:10} {times[name]:7.2f} us")
     result = {
         "device": torch.cuda.get_device_name(),
+        "shape": [ROWS, COLS],
         "date": datetime.date.today().isoformat(),
         "versions": {"torch": torch.__version__, "cuda": torch.version.cuda},
         "command": "python benchmarks/softmax_four_ways.py",

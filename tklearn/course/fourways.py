@@ -81,7 +81,8 @@ def table() -> FourWays:
     if RESULT.exists():
         data = json.loads(RESULT.read_text(encoding="utf-8"))
         times = data["microseconds"]
-        said = f"65,536 x 128 f32, median on {data['device']}, {data['date']}"
+        rows, cols = data["shape"]
+        said = f"{rows:,} x {cols} f32, median on {data['device']}, {data['date']}"
     rows = tuple(
         (
             name,
