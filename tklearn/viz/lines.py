@@ -68,15 +68,15 @@ def describe(report: Report, counters: list[str] | None = None) -> str:
     """What the figure shows, in words: each counter in total and where most of it is."""
     total = report.total
     parts = [f"Source of {report.kernel} with a bar for each counter and line."]
-    for key in counters or report.columns():
-        ideal = key.replace("_wavefronts", "_ideal").replace("_sectors", "_ideal")
-        if ideal == key or not total.get(key):
+    for key in counters or [k for k in report.columns() if k.endswith(("_wavefronts", "_sectors"))]:
+        if not total.get(key):
             continue
+        ideal = key.replace("_wavefronts", "_ideal").replace("_sectors", "_ideal")
         line = max(report.lines, key=lambda n: report.lines[n].get(key, 0))
         text = linecache.getline(report.file, line).strip()
-        most = report.lines[line][key]
+        best = f", ideal {total[ideal]:,}" if ideal != key else ""
         parts.append(
-            f"{key.replace('_', ' ')}: {total[key]:,}, ideal {total[ideal]:,}; "
-            f"most, {most:,}, on line {line}: {text}."
+            f"{key.replace('_', ' ')}: {total[key]:,}{best}; "
+            f"most, {report.lines[line][key]:,}, on line {line}: {text}."
         )
     return " ".join(parts)
