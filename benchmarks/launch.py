@@ -19,6 +19,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from side_by_side import HERE, command
+
 import tklearn as tk
 from tklearn import blockDim, blockIdx, threadIdx
 
@@ -56,7 +58,7 @@ def per_launch(launch: Callable[[], object], synchronize: Callable[[], object]) 
 HIT = """
 import time
 import tklearn
-from benchmarks.launch import saxpy
+from launch import saxpy
 from tklearn.cuda.emit import emit
 source = emit(saxpy.ir())
 start = time.perf_counter()
@@ -69,7 +71,8 @@ print(time.perf_counter() - start, made.cached, made.seconds)
 def compile_times(arch: int) -> dict[str, float]:
     """Seconds of a first compile and of a disk cache hit, each in a new process."""
     with tempfile.TemporaryDirectory() as cache:
-        env = {**os.environ, "TKLEARN_CACHE": cache}
+        path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+        env = {**os.environ, "TKLEARN_CACHE": cache, "PYTHONPATH": path}
         runs = [
             subprocess.run([sys.executable, "-c", HIT.format(arch=arch)], env=env, check=True,
                            capture_output=True, text=True).stdout.split()
@@ -114,7 +117,7 @@ def main() -> None:
     if out:
         record = {
             "device": torch.cuda.get_device_name(), "date": datetime.date.today().isoformat(),
-            "command": " ".join(sys.argv), "torch": torch.__version__,
+            "command": command(), "torch": torch.__version__,
             "seconds": {**rows, **compiles},
         }  # fmt: skip
         with open(out, "w") as f:

@@ -66,8 +66,16 @@ def machine(torch: Any) -> dict[str, Any]:
         "versions": versions,
         "commit": _said("git", "-C", str(HERE), "rev-parse", "--short", "HEAD"),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": " ".join(sys.argv),
+        "command": command(),
     }
+
+
+def command() -> str:
+    """How this program was called, without where its result went."""
+    words = list(sys.argv)
+    if "--out" in words:
+        del words[words.index("--out") : words.index("--out") + 2]
+    return " ".join(["python", *words])
 
 
 def _said(*command: str) -> str | None:

@@ -28,7 +28,7 @@ class Config(NamedTuple):
     BM: int = 128
     BN: int = 128
     BK: int = 64
-    STAGES: int = 3
+    STAGES: int = 2
     WM: int = 64
     WN: int = 64
     KS: int = 32
