@@ -232,7 +232,8 @@ def received(plan, layout, tile):
     for off in acc.offsets:
         if acc.kind == "ldmatrix":
             row, col = lay.ldmatrix(layout == "col")
-            for j in range(acc.width):  # register j: the two halves that this lane gets
+            # Matrix j's two halves; memory.cuh keeps matrix 1 as pair 2 of a col-layout tile.
+            for j in (0, 1, 2, 3) if layout == "row" else (0, 2, 1, 3):
                 out.append(off[8 * j + row] + 2 * col)
         else:
             out.append(off[:, None] + tile.itemsize * np.arange(acc.width // tile.itemsize))

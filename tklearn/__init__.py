@@ -3,6 +3,7 @@
 The public names, nothing else. `import tklearn as tk` loads neither CuPy nor torch.
 """
 
+from tklearn import access as access
 from tklearn.comparison import compare
 from tklearn.doctor import doctor
 from tklearn.kernel import Kernel, device, intrinsic, kernel, torch_op
@@ -50,6 +51,7 @@ from tklearn.lang.types import (
     u32,
 )
 from tklearn.lang.types import bool_ as bool_
+from tklearn.tuning import tune
 
 __version__ = "0.1.0"
 

@@ -87,10 +87,11 @@ def compile_source(
 ) -> Cubin:
     """The cubin of `source` for an architecture (75, 80, 86, 89, 90, 120), cached.
 
-    counting: element accesses are volatile, so that a profiler counts what the source says.
+    counting: element accesses are volatile, so that a profiler counts what the source says; with
+    line numbers, so that it can say where.
     Errors: TK421 without NVRTC, TK423 if the C++ does not compile.
     """
-    options = (*OPTIONS, *(("-DTK_COUNTING",) if counting else ()), *options)
+    options = (*OPTIONS, *(("-DTK_COUNTING", "-lineinfo") if counting else ()), *options)
     key = cache_key(source.text, arch, options)
     made = _memory.get(key)
     if made is None:

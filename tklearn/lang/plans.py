@@ -74,10 +74,8 @@ def load_shared(
     if tile.itemsize != 2 or tile.chunk < 16:
         return (_elements("ld", tile, check_layout(layout), at, shape),)
     lane = np.arange(LANES)
-    if check_layout(layout) == "row":
-        row, col = lane & 15, 8 * (lane >> 4)
-    else:
-        row, col = (lane & 7) + 8 * (lane >> 4), 8 * ((lane >> 3) & 1)
+    row, col = lane & 15, 8 * (lane >> 4)  # memory.cuh: the four matrices in one order for both
+    check_layout(layout)
     row0, col0 = _base_tiles(*_register_window(tile, at, shape))
     return (Access("ldmatrix", 4, read_only(tile.offset(row0 + row, col0 + col))),)
 
@@ -185,9 +183,8 @@ def group_copy(
     shared vector of n elements is a tile of one row. pitch: bytes from row to row of the array.
 
     limit: rows and columns of the array left from the tile's corner. Past it a load reads nothing
-    and writes zeros to shared memory, and with store=True neither side is touched. (The headers
-    store in chunks of one element there, and load in 16, 8 or 4 bytes as the array's base and pitch
-    allow.)
+    and writes zeros to shared memory, and with store=True neither side is touched. `copy_chunk`
+    says which chunks the headers take, `copy_rest` what becomes of chunks that are not all there.
     """
     row0, col0, rows, cols = _window(tile, at, shape)
     size = tile.chunk if chunk is None else chunk
@@ -212,6 +209,49 @@ def group_copy(
         read_only(np.where(there, row * pitch + byte, -1)),
         read_only(np.where(there if store else inside, shared, -1)),
     )
+
+
+def copy_chunk(tile: SharedTile, start: int, pitch: int, whole: bool, store: bool) -> int:
+    """Bytes of a chunk, as the headers choose: the widest that tile, corner and pitch allow.
+
+    start: bytes from a 16-byte boundary to the tile's corner in the array. whole: nothing of the
+    tile is past the array's end. A load takes 16, 8 or 4 bytes, else single elements; a store takes
+    the tile's own chunk if it can and the tile is whole, else single elements.
+    """
+    fits = [b for b in (16, 8, 4) if b <= tile.chunk and start % b == 0 and pitch % b == 0]
+    if store:
+        return tile.chunk if whole and tile.chunk in fits else tile.itemsize
+    return max(fits, default=tile.itemsize)
+
+
+@lru_cache(maxsize=512)
+def copy_rest(
+    tile: SharedTile, threads: int, pitch: int, chunk: int, limit: Pair
+) -> tuple[Copy, tuple[Copy, ...]]:
+    """An ordinary load past an array's edge: the chunks that are there, and the other ones.
+
+    The other ones are written element by element, the same element of every such chunk at once:
+    what is there is read, the rest is zero. Rows [w, i] as in `group_copy`; limit is not negative.
+    """
+    each = chunk // tile.itemsize
+    full = group_copy(
+        tile, threads, pitch, chunk, limit=(limit[0], limit[1] // each * each), store=True
+    )
+    some = group_copy(tile, threads, pitch, chunk, limit=limit)
+    other = (full.shared_offsets < 0) & (some.shared_offsets >= 0)
+    rest = []
+    for e in range(each):
+        there = other & (some.global_offsets >= 0) & (e < limit[1] % each)
+        if each == 1:
+            there = np.zeros_like(other)  # such a chunk is past the end altogether
+        rest.append(
+            Copy(
+                tile.itemsize,
+                read_only(np.where(there, some.global_offsets + e * tile.itemsize, -1)),
+                read_only(np.where(other, some.shared_offsets + e * tile.itemsize, -1)),
+            )
+        )
+    return full, tuple(rest)
 
 
 # ----------------------------------------------------------------------------- vectors (one warp)

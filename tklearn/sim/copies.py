@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tklearn.lang import plans
 from tklearn.lang.types import ST
 from tklearn.sim import counters
 from tklearn.sim.engines import Flight
@@ -39,11 +40,11 @@ class Copy:
 
 
 def _chunk(mem: SharedMem, g: Any) -> int:
-    """Bytes a thread copies at once: the tile's widest that the array's base and pitch allow."""
-    b, size = mem.geo.tile.chunk, mem.geo.itemsize
-    while b > size and any(x % b for x in (g.start, *g.bstr4[:3])):
-        b //= 2
-    return b
+    """Bytes a thread copies at once wherever the tile lies, as the checks of races see it."""
+    tile, start = mem.geo.tile, 0
+    for x in (g.start, *g.bstr4[:2]):
+        start |= x
+    return plans.copy_chunk(tile, start, g.bstr4[2], True, False)
 
 
 def _window(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple) -> Any:
@@ -71,9 +72,7 @@ def _count(w: Any, s: Any, kind: str, c: Copy, g: Any, threads: int) -> None:
     if w.counting:
         rank, pitch, tile = w.id if threads > 32 else 0, g.bstr4[2], c.mem.geo.tile
         for limit, start, n in c.kinds:
-            # stores at an edge go element by element, loads there in chunks
-            chunk = c.chunk if limit is None or kind != "store" else tile.itemsize
-            key = (kind, tile, threads, rank, pitch, chunk, limit, start)
+            key = (kind, tile, threads, rank, pitch, limit, start)
             delta = s.cache.get(key)
             if delta is None:
                 delta = s.cache[key] = counters.copy_delta(*key)
@@ -103,7 +102,7 @@ def group_load(
         if g.owners is not None and g.read:
             g.owners.tile(w, s, c.win, False, "group")
         c.values = c.win.load(once=True)
-    _count(w, s, "async" if later and c.chunk >= 4 else "load", c, g, threads)
+    _count(w, s, "async" if later else "load", c, g, threads)
     part: Any = (
         _part(mem, threads, c.chunk, w.id if threads > 32 else 0) if mem.log is not None else None
     )

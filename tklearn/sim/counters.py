@@ -222,34 +222,50 @@ def copy_delta(
     threads: int,
     warp: int,
     pitch: int,
-    chunk: int,
     limit: tuple[int, int] | None,
     start: int,
 ) -> Delta:
     """One warp's part of a cooperative copy; kind: "load", "store" or "async"."""
-    if limit is not None and min(limit) < 0:
+    if limit is not None:
         limit = (max(limit[0], 0), max(limit[1], 0))
-    c = plans.group_copy(tile, threads, pitch, chunk, limit=limit, store=kind == "store")
-    g, sh = c.global_offsets[warp], c.shared_offsets[warp]
-    requests, sectors, ideal = _sectors(g, start, chunk)
-    far_op, near_op = ("st", "ld") if kind == "store" else ("ld", "st")
-    past_l1 = kind == "async" and chunk == 16
-    seen = (
-        ("global", "async" if kind == "async" else far_op, chunk, _from(g, start)),
-        ("shared", "async" if past_l1 else near_op, chunk, sh),
-    )
-    if kind == "async":
-        nbytes = int((sh >= 0).sum()) * chunk
-        if past_l1:
-            sectors = int(access.async_sectors_many(_from(g, start), sh).sum())
-            return Delta(*seen, cp_async_bytes=nbytes, cp_async_sectors=sectors)
-        wave, least = access.shared_many("st", chunk, sh)
-        st = shared_counts("st", int(wave.sum()), int(least.sum())).values
-        return Delta(*seen, cp_async_bytes=nbytes, cp_async_sectors=sectors, **st)
-    wave, least = access.shared_many(near_op, chunk, sh)
-    side = shared_counts(near_op, int(wave.sum()), int(least.sum()))
-    far = global_counts(far_op, requests, sectors, ideal)
-    return Delta(*seen, **side.values, **far.values)
+    chunk = plans.copy_chunk(tile, start, pitch, limit is None, kind == "store")
+    if kind == "async" and chunk >= 4:
+        c = plans.group_copy(tile, threads, pitch, chunk, limit=limit)
+        return _async_delta(c, warp, start)
+    if kind == "store" or limit is None:
+        copies = [plans.group_copy(tile, threads, pitch, chunk, limit=limit, store=kind == "store")]
+    else:
+        full, rest = plans.copy_rest(tile, threads, pitch, chunk, limit)
+        copies = [full, *rest]
+    far, near = ("st", "ld") if kind == "store" else ("ld", "st")
+    seen: list[Any] = []
+    sums = np.zeros(5, np.int64)
+    for c in copies:
+        g, sh = c.global_offsets[warp], c.shared_offsets[warp]
+        wave, least = access.shared_many(near, c.width, sh)
+        sums += (*_sectors(g, start, c.width), wave.sum(), least.sum())
+        seen += [
+            ("global", far, c.width, _from(g, start)),
+            ("shared", near, c.width, sh),
+        ]
+    requests, sectors, ideal, passes, best = sums.tolist()
+    side = shared_counts(near, passes, best).values
+    return Delta(*seen, **side, **global_counts(far, requests, sectors, ideal).values)
+
+
+def _async_delta(c: plans.Copy, warp: int, start: int) -> Delta:
+    """cp.async: 16 bytes go past L1 and count no wavefronts, 8 and 4 are written as a store is."""
+    g, sh = _from(c.global_offsets[warp], start), c.shared_offsets[warp]
+    nbytes = int((sh >= 0).sum()) * c.width
+    if c.width == 16:
+        sectors = int(access.async_sectors_many(g, sh).sum())
+        seen = (("global", "async", 16, g), ("shared", "async", 16, sh))
+        return Delta(*seen, cp_async_bytes=nbytes, cp_async_sectors=sectors)
+    sectors = int(access.sectors_many(g, c.width).sum())
+    wave, least = access.shared_many("st", c.width, sh)
+    st = shared_counts("st", int(wave.sum()), int(least.sum())).values
+    seen = (("global", "async", c.width, g), ("shared", "st", c.width, sh))
+    return Delta(*seen, cp_async_bytes=nbytes, cp_async_sectors=sectors, **st)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -149,7 +149,7 @@ template <class G, bool ASYNC, int B, class S, class T> TK_DEVICE void copy_in_e
         } else {
             using bits = typename num<T>::bits;
             for (int e = 0; e < E; e++)
-                reinterpret_cast<bits*>(d)[e] = e < there ? reinterpret_cast<const bits*>(p)[e] : (bits)0;
+                reinterpret_cast<access<bits>*>(d)[e] = e < there ? reinterpret_cast<const bits*>(p)[e] : (bits)0;
         }
     }
 }

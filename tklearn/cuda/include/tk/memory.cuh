@@ -47,6 +47,17 @@ template <bool TRANS> TK_DEVICE void ldmatrix_x1(u32 address, u32& a) {
                      : "=r"(a) : "r"(address) : "memory");
 }
 
+// Two words in one access. (The compiler takes a struct of two words apart, and where the same place
+// is also written by single elements it stores each half alone.)
+template <class P> TK_DEVICE void put(void* to, P x) {
+    if constexpr (sizeof(P) == 8) {
+        const u32* w = reinterpret_cast<const u32*>(&x);
+        *reinterpret_cast<u64*>(to) = (u64)w[1] << 32 | w[0];
+    } else {
+        *reinterpret_cast<P*>(to) = x;
+    }
+}
+
 namespace warp {
 
 // ---- register tile and global memory
@@ -96,7 +107,7 @@ TK_DEVICE void store(const gl<U, N>& g, const rt<T, R, C, L>& t, coord at) {
             bits* q = p + pair_row<X>(i) * w.pitch + pair_col<X>(i);
             const typename M::pair x = convert_pair<U, T>(t.raw(i));
             if constexpr (L == layout::row) {
-                *reinterpret_cast<typename M::pair*>(q) = x;
+                put(q, x);
             } else {
                 q[0] = M::lo(x);
                 q[w.pitch] = M::hi(x);
@@ -176,7 +187,7 @@ TK_DEVICE void store(const st_view<ST, R, C>& s, const rt<T, R, C, L>& t) {
         const int r = r0 + pair_row<X>(i), c = c0 + pair_col<X>(i);
         const typename M::pair x = convert_pair<U, T>(t.raw(i));
         if constexpr (L == layout::row && PAIRED) {
-            *reinterpret_cast<typename M::pair*>(s.bytes + s.offset(r, c, r0)) = x;
+            put(s.bytes + s.offset(r, c, r0), x);
         } else {
             using bits = typename M::bits;
             *reinterpret_cast<bits*>(s.bytes + s.offset(r, c, r0)) = M::lo(x);
@@ -235,7 +246,7 @@ template <class V, class U> TK_DEVICE void store_run(const V& v, int k, typename
             for (int i = 0; i < BYTES / 16; i++)
                 reinterpret_cast<uint4*>(p)[i] = make_uint4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]);
         } else if constexpr (BYTES == 8) {
-            *reinterpret_cast<uint2*>(p) = make_uint2(w[0], w[1]);
+            put(p, make_uint2(w[0], w[1]));
         } else if constexpr (BYTES == 4) {
             *reinterpret_cast<u32*>(p) = w[0];
         } else {
