@@ -139,3 +139,10 @@ def test_public_names_are_the_documented_ones() -> None:
         head = name.partition(".")[0]
         assert isinstance(getattr(tk, head), DeviceName), name
         assert getattr(tk, head).path == head
+
+
+def test_import_star_leaves_pythons_own_functions() -> None:
+    space: dict = {}
+    exec("from tklearn import *", space)
+    assert {"abs", "max", "min", "sum"}.isdisjoint(space)
+    assert {"kernel", "warp", "block", "compare", "exp", "tune"} <= space.keys()

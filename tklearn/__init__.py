@@ -81,3 +81,7 @@ def __getattr__(name: str) -> object:
 
         return importlib.import_module(f"tklearn.{name}")
     raise AttributeError(f"module 'tklearn' has no attribute {name!r}")
+
+
+# `from tklearn import *` must not take Python's own abs, max, min and sum away.
+__all__ = [n for n in dir() if not n.startswith("_") and n not in ("abs", "max", "min", "sum")]
