@@ -18,7 +18,7 @@ from tklearn.lang.errors import LaunchError
 
 @dataclass(frozen=True)
 class Candidate:
-    """One choice of compile-time values: `seconds` of one launch, or None and `why` it cannot run."""
+    """One choice of compile-time values: `seconds` of a launch, or None and `why` it cannot run."""
 
     values: dict[str, Any]
     seconds: float | None
@@ -54,7 +54,7 @@ def tune(
     *,
     grid: Any | Callable[..., Any],
 ) -> Tuned:
-    """Measures `kernel` for every choice in `space` on the GPU; each is timed on copies of its outputs.
+    """Measures `kernel` for every choice in `space` on the GPU, each on copies of its outputs.
 
     Args:
         space: values for each compile-time parameter (all combinations), or a list of choices.
