@@ -342,8 +342,8 @@ def main() -> int:
         for n in (1, 2, 4)
         for t in (False, True)
     ]
-    probes += [(f"tma {s}", lambda s=s: tma(device, s)) for s in SWIZZLES]
     probes += [(f"wgmma {s}", lambda s=s: wgmma(device, s)) for s in SWIZZLES]
+    probes += [(f"tma {s}", lambda s=s: tma(device, s)) for s in SWIZZLES]
     for name, probe in probes:
         found[name] = probe()
         # Written after each probe: a wrong descriptor can end the process.
