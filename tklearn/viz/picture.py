@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from tklearn.viz.widgets import Interactive
+
 OKABE_ITO = (
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#000000",
 )  # fmt: skip
@@ -33,7 +35,7 @@ class Picture:
     """A figure, the numbers it was drawn from, and in words what it shows.
 
     Displays itself in a notebook as an image with alternative text; `savefig` writes it to a file
-    (PNG, SVG, PDF). print(picture) gives the words.
+    (PNG, SVG, PDF); `widget()` is the same data to click through. print(picture) gives the words.
     """
 
     figure: Figure
@@ -68,6 +70,12 @@ class Picture:
             f'<img alt="{html.escape(self.alt, quote=True)}" style="max-width:100%;width:{width}px"'
             f' src="data:image/png;base64,{data}">'
         )
+
+    def widget(self) -> Interactive:
+        """The same data to click through, which shows this picture where widgets cannot load."""
+        from tklearn.viz.widgets import Interactive
+
+        return Interactive(self)
 
     def __str__(self) -> str:
         return self.alt

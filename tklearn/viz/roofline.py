@@ -1,7 +1,8 @@
 """Where kernels stand under a GPU's roofs: bounds computed from counters and the device table.
 
-A point is a bound, what the roofs allow for the bytes and operations that a run counted, unless the
-run was timed on a GPU: then the measured rate is drawn as well. Both are labelled.
+A point is what the roofs allow for the operations that a run counted if every sector that it asked
+for came from DRAM; where the L2 cache serves some again, the memory bound lies higher. If the run
+was timed on a GPU, the measured rate is drawn as well. Both are labelled.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ MARKERS = "osD^vPX*"
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel. flops: of the tensor cores. nbytes: of the sectors moved between L1 and L2, which
-    is at least what DRAM must move unless caches serve it again. bound: the highest FLOP/s that the
-    roofs allow. measured: FLOP/s of a timed run, or None."""
+    """One kernel. flops: of the tensor cores. nbytes: of the sectors asked for. bound: the highest
+    FLOP/s that the roofs allow if all of them come from DRAM. measured: FLOP/s of a timed run, or
+    None."""
 
     name: str
     flops: int
@@ -75,8 +76,9 @@ def roofs(reports: Sequence[Report] | Report, device: Any) -> Roofline:
 def roofline(reports: Sequence[Report] | Report, device: Any) -> Picture:
     """A picture of kernels under the roofs of `device` (of tklearn.devices.DEVICES).
 
-    Filled marks are bounds: the most that the counted bytes and tensor operations allow, not
-    measurements. Hollow marks, if any, are measured. Errors: TK600 for a report without both.
+    Filled marks are bounds, not measurements: the most that the counted tensor operations and
+    sectors allow if no cache serves a sector twice (the L2 cache lifts that bound). Hollow marks,
+    if any, are measured. Errors: TK600 for a report without both.
     """
     r = roofs(reports, device)
     return Picture(_figure(r), describe(r), r)
@@ -86,7 +88,7 @@ def _figure(r: Roofline) -> Any:
     fig = new_figure(7.2, 4.3)
     ax = fig.add_axes((0.11, 0.13, 0.85, 0.7))
     xs = [p.intensity for p in r.points] + [r.ridge]
-    x = np.geomspace(min(xs) / 4, max(xs) * 6, 64)
+    x = np.geomspace(min(xs) / 8, max(xs) * 6, 64)
     ax.loglog(x, np.minimum(x * r.bandwidth, r.tensor_flops) / 1e12, color="black", lw=1.6)
     ax.axvline(r.ridge, color="0.6", lw=0.8, ls=":")
     ax.text(
@@ -94,8 +96,8 @@ def _figure(r: Roofline) -> Any:
         ha="right", va="bottom", size=8,
     )  # fmt: skip
     ax.annotate(
-        f"DRAM {r.bandwidth / 1e9:,.0f} GB/s", (x[2], x[2] * r.bandwidth / 1e12), (4, 14),
-        textcoords="offset points", size=8, ha="left", va="bottom",
+        f"DRAM {r.bandwidth / 1e9:,.0f} GB/s", (x[8], x[8] * r.bandwidth / 1e12), (-6, 4),
+        textcoords="offset points", size=8, ha="right", va="bottom",
     )  # fmt: skip
     for i, p in enumerate(r.points):
         colour, marker = OKABE_ITO[(i + 4) % 8], MARKERS[i % len(MARKERS)]
@@ -118,7 +120,8 @@ def _figure(r: Roofline) -> Any:
     ax.tick_params(labelsize=8)
     fig.text(0.02, 0.95, f"Under the roofs of {r.device}", size=10, weight="bold", va="center")
     fig.text(
-        0.02, 0.89, "filled marks: bounds from counters and data sheet, not measurements",
+        0.02, 0.89, "filled marks: bounds, not measurements (counters and data sheet; every sector "
+        "from DRAM, none from L2)",
         size=8, va="center", color="0.25",
     )  # fmt: skip
     return fig
@@ -129,7 +132,7 @@ def describe(r: Roofline) -> str:
     parts = [
         f"Roofline of {r.device}: {r.bandwidth / 1e9:,.0f} GB/s of DRAM and "
         f"{r.tensor_flops / 1e12:,.0f} TFLOP/s of tensor cores meet at {r.ridge:.0f} FLOP a byte. "
-        "Bounds, not measurements:"
+        "Bounds, not measurements, with every counted sector from DRAM:"
     ]
     for p in r.points:
         side = "memory" if p.intensity < r.ridge else "arithmetic"

@@ -1,0 +1,133 @@
+"""Pictures to click through: the same data as the figure, drawn by explore.js.
+
+An `Interactive` shows its picture first, as plain HTML, and then the widget, which hides the
+picture when it loads. Where it cannot load (no widget support, no network for a front end that
+fetches it, a page that was saved) the picture stays. The script is sent with the widget: nothing
+comes from a network.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tklearn.lang import layouts
+from tklearn.lang.errors import FigureError
+from tklearn.viz.banks import Banks
+from tklearn.viz.coalescing import Sectors
+from tklearn.viz.layout import Ownership, ownership
+from tklearn.viz.picture import Picture
+from tklearn.viz.swizzle import AddressMap
+
+SCRIPT = Path(__file__).with_name("explore.js")
+_COUNT = itertools.count(1)
+
+
+def ownership_data(o: Ownership) -> dict[str, Any]:
+    """One map of who holds what, as explore.js takes it."""
+    rows, cols = o.shape
+    return {
+        "axes": list(o.axes),
+        "rows": rows,
+        "cols": cols,
+        "threads": o.threads,
+        "thread": o.thread.ravel().tolist(),
+        "register": o.register.ravel().tolist(),
+    }
+
+
+@cache
+def fragments() -> dict[str, dict[str, Any]]:
+    """Every mma.sync fragment that layouts.py knows, and two of wgmma."""
+    names = [f"{i} {x}" for i in layouts.FRAGMENTS for x in "ABC"] + ["wgmma A", "wgmma m64n32 D"]
+    return {n: ownership_data(ownership(n)) for n in names}
+
+
+def _layout(o: Ownership) -> tuple[dict[str, Any], dict[str, Any]]:
+    known = fragments()
+    others = known if o.name in known or o.axes != ("row", "col") else {}
+    data = {"layouts": {o.name: ownership_data(o), **others}}
+    return data, {"view": "layout", "what": o.name}
+
+
+def _banks(b: Banks) -> tuple[dict[str, Any], dict[str, Any]]:
+    access = {
+        "name": b.name or b.kind,
+        "kind": b.kind,
+        "width": b.width,
+        "offsets": list(b.offsets),
+    }
+    return {"access": access}, {"view": "banks"}
+
+
+def _swizzle(panels: list[AddressMap]) -> tuple[dict[str, Any], dict[str, Any]]:
+    maps = [{"name": m.name, "unit": m.unit, "place": m.place[:32].tolist()} for m in panels]
+    return {"maps": maps}, {"view": "swizzle", "map": panels[-1].name, "row": 0}
+
+
+def _sectors(s: Sectors) -> tuple[dict[str, Any], dict[str, Any]]:
+    access = {"name": s.name or s.kind, "width": s.width, "offsets": list(s.offsets)}
+    return {"sectors": access}, {"view": "sectors", "itemsize": 4}
+
+
+def widget_data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a picture's data are for explore.js, and the state to start in. Error TK600."""
+    if isinstance(data, Ownership):
+        return _layout(data)
+    if isinstance(data, Banks):
+        return _banks(data)
+    if isinstance(data, Sectors):
+        return _sectors(data)
+    if isinstance(data, list) and data and isinstance(data[0], AddressMap):
+        return _swizzle(data)
+    raise FigureError(
+        "TK600",
+        "this picture has no widget",
+        hint="layout, banks, swizzle and coalescing have one",
+    )
+
+
+class Interactive:
+    """A picture with its widget: click a cell, or walk with the arrow keys and press Enter.
+
+    `state` is what has been chosen so far; `view` is the anywidget, None where that is missing.
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        self.data, start = widget_data(picture.data)
+        self.fallback = f"tk-still-{next(_COUNT)}"
+        self.view = _make(self.data, start, self.fallback)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return dict(self.view.state) if self.view is not None else {}
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        still = f'<div id="{self.fallback}">{self.picture.img()}</div>'
+        display({"text/html": still, "text/plain": self.picture.alt}, raw=True)
+        if self.view is not None:
+            display(self.view)
+
+
+def _make(data: dict[str, Any], state: dict[str, Any], fallback: str) -> Any:
+    try:
+        import anywidget
+        import traitlets
+    except ImportError:
+        return None
+
+    class Explorer(anywidget.AnyWidget):
+        _esm = SCRIPT.read_text(encoding="utf-8")
+        data = traitlets.Dict().tag(sync=True)
+        state = traitlets.Dict().tag(sync=True)
+        fallback = traitlets.Unicode().tag(sync=True)
+
+        def __repr__(self) -> str:
+            return "(the picture above, to click through)"
+
+    return Explorer(data=data, state=state, fallback=fallback)
