@@ -476,7 +476,7 @@ def maps(gpu: Any, kept: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("tensor_bits.npz"))
-    parser.add_argument("--problems", type=int, default=192, help="of 128 dot products, per kind")
+    parser.add_argument("--problems", type=int, default=512, help="of 128 dot products, per kind")
     parser.add_argument("--dry", action="store_true", help="the model in place of the GPU")
     parser.add_argument("--compile", metavar="ARCH", help="compile only, no GPU needed")
     options = parser.parse_args()

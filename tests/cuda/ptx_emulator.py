@@ -321,20 +321,23 @@ class Block:
             x, y = np.full((16, k), np.nan, F32), np.full((k, 8), np.nan, F32)
             x[where[0]], y[where[1]] = fa, fb
             i = np.arange(4)[None]
-            d = (x @ y)[g + 8 * (i >> 1), 2 * t + (i & 1)]
+            at = g + 8 * (i >> 1), 2 * t + (i & 1)
             dst, acc = _regs(a[0]), _regs(a[3])
-            if wide:
-                new = [self.get(r, "f", 32) for r in acc]
-                for q, r in enumerate(dst):
-                    out = new[q].copy()
-                    out[here] += d[:, q]
-                    self.put(r, out, only)
-            else:
-                new = [self.get(r, "u", 32).view(np.float16).reshape(-1, 2) for r in acc]
-                for q, r in enumerate(dst):
-                    out = new[q].copy()
-                    out[here] = (out[here].astype(F32) + d[:, 2 * q : 2 * q + 2]).astype(np.float16)
-                    self.put(r, out.view(np.uint32).reshape(-1), only)
+            regs = np.stack([self.get(r, "u", 32)[here] for r in acc], 1)
+            c = np.empty((16, 8), F32)
+            c[at] = regs.view(F32 if wide else np.float16)
+            d = self.multiply(x, y, c, form, wide)[at]
+            words = d if wide else d.astype(np.float16)
+            for q, r in enumerate(dst):
+                out = self.get(r, "u", 32).copy()
+                out[here] = np.ascontiguousarray(words).view(np.uint32)[:, q]
+                self.put(r, out, only)
+
+    def multiply(
+        self, x: np.ndarray, y: np.ndarray, c: np.ndarray, form: str, wide: bool
+    ) -> np.ndarray:
+        """c + x @ y, float32, k in the instruction's order; `wide`: the accumulator is float."""
+        return c + x @ y
 
     def _operand(self, regs: list[str], form: str, here: slice) -> np.ndarray:
         words = np.ascontiguousarray(np.stack([self.get(r, "u", 32)[here] for r in regs], 1))
