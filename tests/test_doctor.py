@@ -65,6 +65,7 @@ def test_a_laptop_without_a_gpu() -> None:
     assert "no NVIDIA driver" in skips["running on a GPU"]
     assert "./course --extra torch" in skips["torch examples"]
     assert "source() and show() work" in skips["compiling kernels"]
+    assert "./course --extra dev" in skips["browser tests"]
 
 
 def test_recordings_take_the_place_of_a_gpu(tmp_path: Path) -> None:

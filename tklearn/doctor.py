@@ -321,7 +321,8 @@ def _tool_parts(look: Look, course: str) -> tuple[list[Fact], list[Skip]]:
         skips.append(Skip("notebooks", "JupyterLab is not installed", course))
     if not (chromium and playwright):
         missing = [n for n, v in (("Chromium", chromium), ("playwright", playwright)) if not v]
-        skips.append(Skip("browser tests", f"missing: {', '.join(missing)}"))
+        mend = "" if playwright else f"{course} --extra dev"
+        skips.append(Skip("browser tests", f"missing: {', '.join(missing)}", mend))
     if bwrap:
         skips.append(Skip("sandboxed grading", bwrap))
     return facts, skips

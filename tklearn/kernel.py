@@ -303,6 +303,10 @@ class Launch:
     def __init__(self, k: Kernel, grid: tuple[int, int, int], machine: str | None) -> None:
         self.k, self.grid, self.machine = k, grid, machine
 
+    def __repr__(self) -> str:
+        name, params = self.k.__name__, ", ".join(self.k.params)
+        return f"<{name} with grid {self.grid}, not run yet: call it with ({params})>"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Report:
         quick = self.k.quick
         if quick is not None and self.machine is None:

@@ -100,21 +100,32 @@ ITEMS: dict[str, Item] = {
 _asked: dict[str, int] = {}
 
 
-def hint(item: str) -> str:
+class Hints(str):
+    """Text that a notebook shows as it is, without quotes and with its line ends."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def hint(item: str) -> Hints:
     """The next hint of an exercise; after the last one, all of them."""
     it = _item(item)
     n = min(_asked.get(item, 0) + 1, len(it.hints))
     _asked[item] = n
-    return "\n".join(f"hint {i + 1} of {len(it.hints)}: {h}" for i, h in enumerate(it.hints[:n]))
+    lines = (f"hint {i + 1} of {len(it.hints)}: {h}" for i, h in enumerate(it.hints[:n]))
+    return Hints("\n".join(lines))
 
 
 def _item(name: str) -> Item:
+    if isinstance(name, Kernel):
+        known = ", ".join(map(repr, ITEMS))
+        raise TypeError(f"the name of the exercise comes first ({known}): check(name, my_kernel)")
     if name not in ITEMS:
         raise KeyError(f"no exercise {name!r}; there are {', '.join(ITEMS)}")
     return ITEMS[name]
 
 
-def check(item: str, kernel: Any) -> Verdict:
+def check(item: str, kernel: Any = None) -> Verdict:
     """Checks an attempt on the simulator: results on several sizes, and no fault while it runs.
 
     Args: item, a name of ITEMS; kernel, the learner's @tk.kernel.
@@ -124,7 +135,9 @@ def check(item: str, kernel: Any) -> Verdict:
         return Verdict(
             item,
             False,
-            f"give the kernel itself, not {type(kernel).__name__}: check({item!r}, my_kernel)",
+            f"give the kernel itself, not {type(kernel).__name__}: check({item!r}, my_kernel)"
+            if kernel is not None
+            else f"give your kernel too: check({item!r}, my_kernel)",
         )
     for rows in it.sizes:
         args = it.inputs(np.random.default_rng(rows), rows)

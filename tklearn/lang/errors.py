@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import linecache
 import re
+import traceback
 import unicodedata
 from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = str(Path(__file__).parents[1])  # the folder of tklearn
 
 CODES = {
     # the source text
@@ -132,6 +136,19 @@ class TkError(Exception):
 
     def __reduce__(self) -> tuple:
         return type(self), (self.code, self.message, self.loc, self.hint)
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and Jupyter print: the learner's own frames, then the message.
+
+        Below the first frame of tklearn nothing is the learner's; `%debug` still goes there.
+        """
+        frames = []
+        for f in traceback.extract_tb(self.__traceback__):
+            if f.filename.startswith(PACKAGE):
+                break
+            if not re.search(r"[/\\](IPython|ipykernel)[/\\]", f.filename):
+                frames.append(f"{where(f.filename)}:{f.lineno}\n    {f.line}")
+        return [*frames, "", f"{type(self).__name__}: {self}"]
 
 
 class SourceError(TkError):

@@ -17,7 +17,7 @@ from typing import Any
 from tklearn.lang import ir
 from tklearn.lang import types as T
 from tklearn.lang.errors import Loc, SourceError
-from tklearn.lang.hints import DEVICE_HEADS, ONLY_THERE, hint, kind, near
+from tklearn.lang.hints import DEVICE_HEADS, ONLY_THERE, hint, kind, near, undefined
 from tklearn.lang.names import SPECIAL_CALLS, SPECIALS, DeviceName
 from tklearn.lang.ops import OPS, Op
 from tklearn.lang.rules import OpMismatch, elementwise, promote
@@ -193,6 +193,12 @@ class Expressions(Resolver):
             what, hint = f"the text {v[:40]!r}", "text stands in print and assert only"
         elif v is None:
             what, hint = "None", "compare a compile-time name with 'is None', or use a number"
+        elif isinstance(n, ast.List):
+            what = "a list"
+            hint = (
+                "numbers that a lane keeps stand in tk.reg_array(tk.f32, 4), "
+                "those of the block in tk.shared_array(tk.f32, 4)"
+            )
         elif isinstance(v, (tuple, list, dict)):
             what = f"a {type(v).__name__}"
             hint = "a compile-time tuple is read with compile-time indices, as in SIZES[0]"
@@ -417,6 +423,8 @@ class Expressions(Resolver):
             hint = f"'{n.value.id}' is a name of your own here and hides tklearn's: rename it"
         elif isinstance(base.type, (RT, ST, SubST)):
             hint = "tiles have rows and cols"
+            if n.attr == "T":
+                hint = f"write tk.transpose({ast.unparse(n.value)})"
         raise self.fail(n, "TK102", f"{base.type} has no attribute '{n.attr}'", hint)
 
     # --------------------------------------------------------------------------- indexing
@@ -583,7 +591,7 @@ class Expressions(Resolver):
         if isinstance(n.func, ast.Name) and self.is_local(n.func.id):
             hint = f"'{name}' is {self.lookup(n.func).type} here, and hides a function of that name"
         elif isinstance(n.func, ast.Name) and f is UNKNOWN:
-            hint = f"'{name}' is not defined here; {hint}"
+            hint = undefined(name) or f"'{name}' is not defined here; {hint}"
         elif isinstance(f, pytypes.FunctionType):
             hint = f"'{name}' is a plain Python function: mark it with @tk.device"
         elif type(f).__name__ == "Kernel":

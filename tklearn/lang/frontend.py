@@ -21,7 +21,7 @@ from tklearn.lang.expressions import (
     Intrinsic,
     element_type,
 )
-from tklearn.lang.hints import hint, kind
+from tklearn.lang.hints import IMPORTED, hint, kind, undefined
 from tklearn.lang.names import DeviceName
 from tklearn.lang.ops import DTYPE_ARCH, Op
 from tklearn.lang.parameters import parameter_loc, parameters
@@ -174,10 +174,12 @@ class Front(Expressions):
             return "it is assigned further down; assign it before this line"
         if n.id in self.src.fn.__code__.co_freevars:
             return "the surrounding function has not given it a value yet"
-        near = get_close_matches(n.id, [*(x for s in self.scopes for x in s), *self.consts], 1)
-        if near:
+        names = [*(x for s in self.scopes for x in s), *self.consts]
+        near = [x for x in names if x.lower() == n.id.lower()] or get_close_matches(n.id, names, 1)
+        if near and n.id not in IMPORTED:
             return f"did you mean '{near[0]}'?"
-        return "check the spelling; module constants must exist before the kernel is called"
+        last = "check the spelling; module constants must exist before the kernel is called"
+        return undefined(n.id) or last
 
     def declare(self, n: ast.Name, t: T.Type, storage: str) -> ir.Sym:
         sym = ir.Sym(n.id, t, storage, self.loc(n))
@@ -347,6 +349,8 @@ class Front(Expressions):
                 f"'{target.id}' is {old.type} and cannot become {e.type}",
                 f"use a new name, or warp.copy({target.id}, ...) to convert"
                 if _same_shape(old.type, e.type)
+                else f"use a new name, or warp.fill({target.id}, ...) to set every element"
+                if isinstance(old.type, (RT, RV)) and isinstance(e.type, Scalar)
                 else f"use a new name, or declare '{target.id}' as {e.type}",
             )
         return [ir.Assign(loc, ir.Var(old.type, self.loc(target), old), e)]

@@ -12,6 +12,29 @@ from tklearn.lang.names import SPECIAL_CALLS, SPECIALS
 from tklearn.lang.ops import OPS
 
 DEVICE_HEADS = ("tk", "warp", "block", "threadIdx", "blockIdx", "blockDim", "gridDim")
+# What `from tklearn import ...` brings; a kernel pasted without that line lacks them.
+IMPORTED = (*DEVICE_HEADS[1:], *sorted(SPECIAL_CALLS))
+TYPES = {
+    *(f"{t}{d}" for t in ("rt", "st", "gl") for d in ("", "_bf", "_hf", "_fl")),
+    *("rv", "sv", "col_vec", "row_vec", "reg_array"),
+}
+# Words of NumPy, Numba and CUDA, and what is meant by them here.
+FOREIGN = {
+    **dict.fromkeys(("float32", "fp32"), "tk.f32"),
+    **dict.fromkeys(("float16", "half", "fp16"), "tk.f16"),
+    **dict.fromkeys(("bfloat16", "bf"), "tk.bf16"),
+    **dict.fromkeys(("int32", "uint32", "int64", "uint8"), "tk.i32, tk.u32, tk.i64 or tk.u8"),
+    "zeros": "t = tk.rt_fl(16, 16), then warp.zero(t)",
+    "ones": "t = tk.rt_fl(16, 16), then warp.one(t)",
+    "full": "t = tk.rt_fl(16, 16), then warp.fill(t, value)",
+    "empty": "t = tk.rt_fl(16, 16)",
+    "dot": "warp.mma_AB(acc, a, b)",
+    "matmul": "warp.mma_AB(acc, a, b)",
+    "syncthreads": "block.sync()",
+    "__syncthreads": "block.sync()",
+    "syncwarp": "warp.sync()",
+    "__syncwarp": "warp.sync()",
+}
 ONLY_THERE = {
     "range": "it stands in a for loop",
     "len": "arrays have A.rows and A.cols",
@@ -77,14 +100,39 @@ def hint(n: ast.AST) -> str:
     return ""
 
 
+def undefined(name: str) -> str:
+    """What to do about a name that nobody has defined; "" where that is not known."""
+    if name in IMPORTED:
+        return f"write 'from tklearn import {name}' above the kernel"
+    if name == "tk":
+        return "write 'import tklearn as tk' above the kernel"
+    close = get_close_matches(name, IMPORTED, 1, 0.7)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def lacking(module: str, name: str, names: list[str]) -> str:
+    """What to write for an attribute that a module lacks; `names`: those that it has."""
+    if module != "tklearn":
+        close = get_close_matches(name, names, 1, 0.7)
+        return f"did you mean {close[0]}?" if close else "check the spelling"
+    exact = [o for o in OPS if o.split(".")[-1] == name]
+    if name in FOREIGN or exact:
+        return near(f"tk.{name}")
+    close = get_close_matches(name, names, 1, 0.7)
+    return f"did you mean tk.{close[0]}?" if close else "docs/language.md lists the functions"
+
+
 def near(name: str) -> str:
     last = name.split(".")[-1]
     if last in OPS and not name.startswith(("tk.", "warp.", "block.")):
         return f"inside kernels write tk.{last}"
-    if last in ("syncthreads", "__syncthreads"):
-        return "write block.sync()"
-    if last in ("syncwarp", "__syncwarp"):
-        return "write warp.sync()"
+    if last in FOREIGN:
+        return f"write {FOREIGN[last]}"
+    if name in TYPES:
+        return f"write tk.{name}"
+    head = name.removeprefix("tk.").split(".")[0]
+    if f"{head}.x" in SPECIALS:
+        return f"write {head}.x, {head}.y or {head}.z"
     every = [*OPS, *SPECIALS, *SPECIAL_CALLS]
     close = get_close_matches(name.removeprefix("tk."), every, 1, 0.6)
     same = [o for o in every if o.split(".")[-1] == last]

@@ -308,6 +308,8 @@ def reduce(kind: str) -> Callable:
 
 
 def vector_sum(v: Any) -> Type:
+    if isinstance(v.type, RT):
+        _no("TK200", f"sum is for vectors, not {v.type}", "of a tile: tk.sum(tk.col_sum(t))")
     _want(v, (RV,), "the vector")
     return T.F32
 

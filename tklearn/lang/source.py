@@ -18,9 +18,9 @@ import types as pytypes
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
+from tklearn.lang import hints
 from tklearn.lang import types as T
 from tklearn.lang.errors import Loc, SourceError
 from tklearn.lang.names import DeviceName
@@ -232,8 +232,7 @@ class Resolver:
         value = attribute(base, n.attr)
         if value is UNKNOWN:
             if isinstance(base, pytypes.ModuleType):
-                near = get_close_matches(n.attr, dir(base), 1)
-                hint = f"did you mean {near[0]}?" if near else "check the spelling"
+                hint = hints.lacking(base.__name__, n.attr, dir(base))
                 raise self.fail(n, "TK102", f"{base.__name__} has no {n.attr}", hint)
             return UNKNOWN
         path = _dotted(n)

@@ -1,0 +1,86 @@
+"""What a newcomer gets wrong first: imports left out, words of NumPy, and how an error looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lang_kit import load
+
+import tklearn as tk
+from tklearn.course import check
+
+TILE = "@tk.kernel(warps=1)\ndef k(y: tk.gl_fl):\n    at = 0\n    t = tk.rt_fl(16, 16)\n"
+
+
+def refusal(folder: Path, line: str, head: str = "") -> tk.TkError:
+    names = "import numpy as np\nimport tklearn as tk\nfrom tklearn import warp\n"
+    m = load(folder, f"{TILE}    {line}\n", head=head or names)
+    with pytest.raises(tk.TkError) as e:
+        m.k[1](np.zeros((32, 16), np.float32))
+    return e.value
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("y[0, laneid()] = 1.0", "write 'from tklearn import laneid' above the kernel"),
+        ("y[0, threadIdx.x] = 1.0", "write 'from tklearn import threadIdx' above the kernel"),
+        ("block.sync()", "write 'from tklearn import block' above the kernel"),
+        ("warps = 4; block.sync()", "write 'from tklearn import block' above the kernel"),
+        ("blocks = 4; block.sync()", "write 'from tklearn import block' above the kernel"),
+        ("wrap.zero(t)", "did you mean 'warp'?"),
+        ("t = rt_fl(16, 16)", "'rt_fl' is not defined here; write tk.rt_fl"),
+        ("t = exp(t)", "'exp' is not defined here; inside kernels write tk.exp"),
+        ("y[0, AT] = 1.0", "did you mean 'at'?"),
+        ("tk.load(t, y)", "did you mean warp.load?"),
+        ("tk.syncthreads()", "write block.sync()"),
+        ("s = tk.zeros(16, 16)", "write t = tk.rt_fl(16, 16), then warp.zero(t)"),
+        ("s = np.zeros((16, 16))", "write t = tk.rt_fl(16, 16), then warp.zero(t)"),
+        ("s = tk.softmax(t)", "docs/language.md lists the functions"),
+        ("s = tk.float32(3)", "write tk.f32"),
+        ("s = tk.blockIdx * 4", "write blockIdx.x, blockIdx.y or blockIdx.z"),
+        ("s = t.T", "write tk.transpose(t)"),
+        ("s = tk.sum(t)", "of a tile: tk.sum(tk.col_sum(t))"),
+        ("t = 0", "use a new name, or warp.fill(t, ...) to set every element"),
+        (
+            "s = [0.0, 1.0]",
+            "numbers that a lane keeps stand in tk.reg_array(tk.f32, 4), "
+            "those of the block in tk.shared_array(tk.f32, 4)",
+        ),
+    ],
+)
+def test_the_hint_says_what_to_write(tmp_path: Path, line: str, hint: str) -> None:
+    assert refusal(tmp_path, line).hint == hint
+
+
+def test_the_hint_for_a_list_is_right(tmp_path: Path) -> None:
+    m = load(
+        tmp_path,
+        "@tk.kernel(warps=1)\ndef k(y: tk.gl_fl):\n    s = tk.reg_array(tk.f32, 4)\n"
+        "    s[1] = 2.0\n    y[0, laneid()] = s[1]\n",
+    )
+    y = np.zeros((1, 32), np.float32)
+    m.k[1](y)
+    assert (y == 2).all()
+
+
+def test_a_notebook_shows_the_learners_frames_only(tmp_path: Path) -> None:
+    fault = refusal(tmp_path, "wrap.zero(t)")
+    shown = "\n".join(fault._render_traceback_())
+    assert shown.endswith(f"\n\nSourceError: {fault}")
+    assert "m.k[1](np.zeros((32, 16), np.float32))" in shown
+    assert "frontend" not in shown
+    assert len(shown.splitlines()) < 12
+
+
+def test_a_launch_without_arguments_says_what_it_is(tmp_path: Path) -> None:
+    k = load(tmp_path, TILE).k
+    assert repr(k[4, 2]) == "<k with grid (4, 2, 1), not run yet: call it with (y)>"
+
+
+def test_check_says_which_argument_is_missing(tmp_path: Path) -> None:
+    assert "give your kernel too: check('temperature', my_kernel)" in str(check("temperature"))
+    with pytest.raises(TypeError, match="the name of the exercise comes first"):
+        check(load(tmp_path, TILE).k)
