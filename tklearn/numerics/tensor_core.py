@@ -131,11 +131,11 @@ def product(
         cells = d.reshape(-1, m, n)
         ea, eb = _exponents(x, _LEAST[dtype]), _exponents(y, _LEAST[dtype])
         if not _leaves_room(ea, eb, cells, depth):
-            _by_float64(x, y, cells, dtype, core, out)
+            _strips(x, y, cells, _float64_work(x, y, dtype, core, out))
         elif _use_numba(engine, d.size * depth) and out == "fp32" and core.mantissa == 23:
             _by_numba(x, y, cells, ea, eb, core)
         else:
-            _by_float32(x, y, cells, ea, eb, core, out)
+            _strips(x, y, cells, _float32_work(x, y, cells, ea, eb, dtype, core, out))
     return d
 
 
@@ -252,7 +252,11 @@ def _finish(acc: F64) -> F32:
     return _canonical(acc.astype(np.float32))
 
 
-def _by_float64(x: F32, y: F32, cells: F32, dtype: str, core: Core, out: str) -> None:
+Work = Callable[[Any, Any, slice, F32], F32]
+"""(matrices of x, matrices of y, rows, accumulators there) -> results there."""
+
+
+def _float64_work(x: F32, y: F32, dtype: str, core: Core, out: str) -> Work:
     p, q = _split(x, _LEAST[dtype]), _split(y, _LEAST[dtype])
 
     def work(i: Any, j: Any, rows: slice, c: F32) -> F32:
@@ -263,10 +267,10 @@ def _by_float64(x: F32, y: F32, cells: F32, dtype: str, core: Core, out: str) ->
         )
         return _finish(_blocks(terms, c.astype(np.float64), core, out))
 
-    _strips(x, y, cells, work)
+    return work
 
 
-def _strips(x: F32, y: F32, cells: F32, work: Callable[[Any, Any, slice, F32], F32]) -> None:
+def _strips(x: F32, y: F32, cells: F32, work: Work) -> None:
     """cells[i, rows] = work(matrices of x, matrices of y, rows, cells[i, rows]), by pieces."""
     batch, m, n = cells.shape
     rows = max(1, min(m, _CELLS // n))
@@ -310,9 +314,16 @@ def _least(c: F32) -> Any:
     return size.min() if size.all() else np.where(size == 0, np.float32(1), size).min()
 
 
-def _by_float32(
-    x: F32, y: F32, cells: F32, ea: NDArray[Any], eb: NDArray[Any], core: Core, out: str
-) -> None:
+def _float32_work(
+    x: F32,
+    y: F32,
+    cells: F32,
+    ea: NDArray[Any],
+    eb: NDArray[Any],
+    dtype: str,
+    core: Core,
+    out: str,
+) -> Work:
     """Scaled products cut by conversion to int32 (toward zero), added there in two halves."""
     depth, least = x.shape[2], _LEAST[out]
     bias = np.int32(core.fraction + 127)
@@ -323,7 +334,7 @@ def _by_float32(
     def work(i: Any, j: Any, rows: slice, c: F32) -> F32:
         a, ae, b, be = x[i, rows], ea[i, rows], y[j], eb[j]
         one = len(a) == len(b) == 1
-        c = np.array(c)
+        start, c = c, np.array(c)
         t, ti = np.empty(c.shape, np.float32), np.empty(c.shape, np.int32)
         e, v = np.empty(c.shape, ae.dtype), np.empty(c.shape, np.float64)
         for first in range(0, depth, core.block):
@@ -351,13 +362,16 @@ def _by_float32(
             if out == "fp16":
                 v /= scale
                 c = v.astype(np.float16).astype(np.float32)
+                c += 0  # -0 becomes +0
+                if np.isinf(c).any():
+                    return _float64_work(x, y, dtype, core, out)(i, j, rows, start)
             else:
                 v.view(np.int64)[...] &= drop
                 c = v.astype(np.float32)
                 c /= scale
         return c
 
-    _strips(x, y, cells, work)
+    return work
 
 
 _NO_C = -34  # stands for the exponent of a zero c, relative to `base`

@@ -1,0 +1,140 @@
+"""numerics.functions: tables of all fractions by their digest, edges, and the simulator's use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tklearn as tk
+from tklearn import numerics, warp
+from tklearn.numerics import functions
+
+RECORDING = Path(__file__).parent / "data" / "h200_tensor_bits.npz"
+# SHA-256 of an H200's results for all 2**23 fractions f, scaled to whole numbers, little-endian
+# int32: 2**f * 2**23; 1 / (1 + f), 1 / sqrt(1 + f) and 1 / sqrt(2 + 2 f), each times 2**24.
+DIGESTS = {
+    "ex2": "629a6b6f8ed8a91f6f5842e3c432d400cd663024471e11e7dbc1b27ca58d1a92",
+    "rcp": "6738fed66ac3938e70bbdd4bd049433a7daee9dca539705339d2223986bbe04c",
+    "rsqrt1": "4553e0214008c41897c80858b5908f1f7c8310921f3a08b8f0d99235bfe371a8",
+    "rsqrt2": "87f5dcf577f2ed88cd6d33bca7d17f8a298a49d6cfc4bc0f71e196b790efd9d4",
+}
+F = np.float32
+INF, NAN = F(np.inf), F(np.nan)
+
+
+def bits(x) -> np.ndarray:
+    return np.asarray(x, F).view(np.uint32)
+
+
+@pytest.mark.parametrize("name", list(DIGESTS))
+def test_all_fractions_equal_the_hardware(name: str) -> None:
+    f = np.arange(1 << 23, dtype=np.uint32)
+    one = (f | np.uint32(0x3F800000)).view(F)
+    if name == "ex2":
+        table = np.ldexp(functions.exp2(one - F(1)), 23)
+    elif name == "rcp":
+        table = np.ldexp(functions.rcp(one), 24)
+    else:
+        table = np.ldexp(functions.rsqrt(one * F(name[-1])), 24)
+    assert hashlib.sha256(table.astype("<i4").tobytes()).hexdigest() == DIGESTS[name]
+
+
+def test_exp2_of_other_octaves_and_signs() -> None:
+    """FACTS.md 7, with T read off [0, 1): cut to 23 bits; complement below zero."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-125, 127, 20000).astype(F)
+    x[:2000] *= F(2.0**-20)
+    u = np.floor(np.abs(x.astype(np.float64)) * 2**23).astype(np.int64)
+    f = np.where(x >= 0, u % 2**23, 2**23 - 1 - u % 2**23)
+    n = np.where(x >= 0, u >> 23, -(u >> 23) - 1)
+    table = functions.exp2((f / 2**23).astype(F)).astype(np.float64)
+    np.testing.assert_array_equal(bits(functions.exp2(x)), bits(table * np.exp2(n)))
+
+
+@pytest.mark.parametrize(("name", "x", "want"), [
+    ("exp2", 0.0, 1.0), ("exp2", 5.0, 32.0), ("exp2", 128.0, INF), ("exp2", INF, INF),
+    ("exp2", -INF, 0.0), ("exp2", -1000.0, 0.0), ("exp2", -126.5, 0.0), ("exp2", NAN, NAN),
+    ("exp2", 1e-40, 1.0), ("exp", 0.0, 1.0), ("exp", -INF, 0.0), ("exp", 100.0, INF),
+    ("rcp", 4.0, 0.25), ("rcp", -0.0, -INF), ("rcp", 1e-40, INF), ("rcp", -INF, -0.0),
+    ("rcp", 2.0**127, 0.0), ("rcp", -(2.0**126), -(2.0**-126)), ("rcp", NAN, NAN),
+    ("rsqrt", 4.0, 0.5), ("rsqrt", 2.0**-126, 2.0**63), ("rsqrt", 0.0, INF), ("rsqrt", -0.0, -INF),
+    ("rsqrt", 1e-40, INF), ("rsqrt", -1.0, NAN), ("rsqrt", INF, 0.0), ("rsqrt", NAN, NAN),
+    ("sqrt", -0.0, -0.0), ("sqrt", -1.0, NAN), ("sqrt", 2.0, 1.4142135), ("log2", 0.0, -INF),
+    ("log2", -1.0, NAN), ("log2", 8.0, 3.0), ("log", 1.0, 0.0), ("tanh", -INF, -1.0),
+    ("sin", INF, NAN), ("cos", 0.0, 1.0),
+])  # fmt: skip
+def test_edges(name: str, x: float, want: float) -> None:
+    got = functions.MAPS[name](F(x))
+    assert got.dtype == F
+    assert got.shape == ()
+    assert bits(got) == (0x7FFFFFFF if np.isnan(want) else bits(want))
+
+
+def test_shapes_and_blocks() -> None:
+    x = np.random.default_rng(2).uniform(0.1, 9, (3, 7, 1000)).astype(F)
+    for name, f in functions.MAPS.items():
+        whole = f(x)
+        assert whole.shape == x.shape
+        assert whole.dtype == F
+        np.testing.assert_array_equal(bits(whole[1, :, ::3]), bits(f(x[1, :, ::3])), name)
+        assert f(np.zeros((0, 2), F)).shape == (0, 2)
+
+
+def test_errors_are_those_of_the_instructions() -> None:
+    """2 units for ex2 (PTX manual), 1 for rcp, 2 for rsqrt; the table is not a rounded function."""
+    x = np.random.default_rng(3).uniform(1, 4, 1 << 16).astype(F)
+    for name, exact, most in (("exp2", np.exp2, 2.0), ("rcp", np.reciprocal, 1.0),
+                              ("rsqrt", lambda v: 1 / np.sqrt(v), 2.0)):  # fmt: skip
+        want = exact(x.astype(np.float64))
+        off = np.abs(functions.MAPS[name](x) - want) / np.spacing(want.astype(F))
+        assert 0.5 < off.max() < most, name
+
+
+@tk.kernel(threads=32)
+def lanes(x: tk.gl_fl, y: tk.gl_fl):
+    i = tk.laneid()
+    y[i] = tk.exp2(x[i]) + tk.rsqrt(tk.rcp(x[i]))
+
+
+@tk.kernel(warps=1)
+def tiles(x: tk.gl_bf, y: tk.gl_bf):
+    t = tk.rt_bf(16, 16)
+    warp.load(t, x, (0, 0))
+    t = tk.exp(t)
+    warp.store(y, t, (0, 0))
+
+
+def test_simulator_uses_them() -> None:
+    x = np.linspace(0.3, 9, 32, dtype=F)
+    y, fast = np.zeros(32, F), np.zeros(32, F)
+    lanes.sim[1](x, y, mma="exact")
+    lanes.sim[1](x, fast)
+    want = functions.exp2(x) + functions.rsqrt(functions.rcp(x))
+    np.testing.assert_array_equal(bits(y), bits(want))
+    assert (bits(fast) != bits(want)).any()
+    a = numerics.encode(np.linspace(-3, 3, 256, dtype=F).reshape(16, 16), "bf16")
+    b = np.zeros_like(a)
+    tiles.sim[1](a, b, mma="exact")
+    want = numerics.encode(functions.exp(numerics.decode(a)), "bf16")
+    assert b.tobytes() == want.tobytes()
+
+
+# ------------------------------------------------------------------------- measured on an H200
+def test_recorded_functions() -> None:
+    """Bit for bit where that is said; the others within BOUNDS."""
+    if not RECORDING.exists():
+        pytest.skip(f"no {RECORDING.name}: benchmarks/probes/tensor_bits.py makes it on a GPU")
+    maps = json.loads(bytes(np.load(RECORDING)["about"]))["maps"]
+    exact = {k: v for k, v in maps.items() if k.split()[0] in ("ex2", "rcp", "rsqrt", "sqrt")}
+    assert len(exact) >= 12
+    assert {k: v["mismatches"] for k, v in exact.items() if v["mismatches"]} == {}
+    assert maps["sha256"] == DIGESTS
+    for name, key in (
+        ("log2", "lg2 [1, 2) absolute"), ("log2", "lg2 [0.5, 1) absolute"),
+        ("tanh", "tanh relative"), ("sin", "sin [-4, 4] ulp"), ("cos", "cos [-4, 4] ulp"),
+    ):  # fmt: skip
+        assert maps[key][0] <= numerics.BOUNDS[name][1], key
