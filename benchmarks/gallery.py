@@ -76,7 +76,7 @@ def softmax_cases(torch: Any) -> Iterator[Case]:
         x = torch.randn(rows, cols, device=DEVICE, dtype=dtype)
         y = torch.empty_like(x)
 
-        def ours(n=4, x=x, y=y, cols=cols):
+        def ours(n=2, x=x, y=y, cols=cols):
             kernel = softmax.short(_dtype(x.dtype), n)[cdiv(len(x), n)]
 
             def call():
@@ -91,7 +91,7 @@ def softmax_cases(torch: Any) -> Iterator[Case]:
 
         yield Case("softmax", f"{rows}x{cols}", _name(dtype), 2 * x.nbytes, {
             "tklearn": ours(),
-            **{f"tklearn rows={n}": ours(n) for n in (1, 2, 8) if VARIANTS},
+            **{f"tklearn rows={n}": ours(n) for n in (1, 2, 4, 8) if VARIANTS},
             "torch": lambda x=x: torch.softmax(x, -1),
             "torch.compile": lambda x=x: compiled(x),
             "triton": lambda x=x, y=y: triton_softmax(x, y),
@@ -111,7 +111,7 @@ def layernorm_cases(torch: Any) -> Iterator[Case]:
         w, b = (torch.randn(cols, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
         y, total = torch.empty_like(x), torch.empty_like(x)
 
-        def ours(n=4, a=(x, r, w, b, y, total), cols=cols):
+        def ours(n=1, a=(x, r, w, b, y, total), cols=cols):
             kernel = layernorm.short(tk.bf16, n)[cdiv(len(a[0]), n)]
 
             def call():
@@ -130,7 +130,7 @@ def layernorm_cases(torch: Any) -> Iterator[Case]:
 
         yield Case("layernorm", f"{rows}x{cols}", "bfloat16", 4 * x.nbytes, {
             "tklearn": ours(),
-            **{f"tklearn rows={n}": ours(n) for n in (1, 2, 8) if VARIANTS},
+            **{f"tklearn rows={n}": ours(n) for n in (1, 2, 4, 8) if VARIANTS},
             "torch": lambda a=(x, r, w, b): plain(*a)[0],
             "torch.compile": lambda a=(x, r, w, b): compiled(*a)[0],
             "triton": lambda a=(x, r, w, b, y, total): triton_layernorm(*a),

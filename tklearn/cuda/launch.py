@@ -11,7 +11,7 @@ import ctypes
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -276,7 +276,7 @@ class Launcher:
         )
 
     def timer(
-        self, grid: tuple[int, int, int], values: list[Any], objects: list[Any], torch: Any
+        self, grid: tuple[int, int, int], values: list[Any], objects: Sequence[Any], torch: Any
     ) -> Callable[[], float]:
         """Measures this launch later, on copies of what it writes. `objects`: its arguments."""
 

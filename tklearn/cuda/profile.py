@@ -7,7 +7,7 @@ caller's arrays. It must not know kernels.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def time_launches(enqueue: Callable[[int], None], stream: int, device: int) -> f
     return statistics.median(samples[1:]) / LAUNCHES
 
 
-def scratch(one: Launcher, values: list[Any], objects: list[Any]) -> tuple[list[Any], list[Any]]:
+def scratch(
+    one: Launcher, values: list[Any], objects: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
     """The argument fields with copies in place of what the kernel writes, and the copies.
 
     A copy is contiguous: what is timed may differ from the launch where a caller's view was not.

@@ -11,17 +11,17 @@
            int(::blockIdx.z), ::tk::thread_rank(), ##__VA_ARGS__)
 // Values that a warp agrees on: its first active lane prints for all.
 #define TK_PRINT_WARP(FORMAT, ...)                                                                 \
-    do {                                                                                           \
+    {                                                                                              \
         if (::tk::laneid() == __ffs(__activemask()) - 1)                                           \
             printf("[block (%d,%d,%d) warp %d] " FORMAT "\n", int(::blockIdx.x),                   \
                    int(::blockIdx.y), int(::blockIdx.z), ::tk::warpid(), ##__VA_ARGS__);           \
-    } while (0)
+    }
 // CUDA's own assert, with the Python file and line; it says block and thread itself. The kernel stops
 // and the CUDA context is lost.
 #ifndef __CUDACC_RTC__  // NVRTC has it built in
 extern "C" __device__ void __assertfail(const void*, const void*, unsigned int, const void*, size_t);
 #endif
 #define TK_ASSERT(CONDITION, TEXT, FILE, LINE)                                                     \
-    do {                                                                                           \
+    {                                                                                              \
         if (!(CONDITION)) __assertfail(TEXT, FILE, LINE, __FUNCTION__, 1);                         \
-    } while (0)
+    }

@@ -14,7 +14,7 @@
 // Kernels are written inside namespace tk, so that these names are found before CUDA's own.
 // Options, defined before the include: TK_THREADS n (the block size, lets block copies unroll),
 // TK_BLOCK_1D (blocks extend along x only), TK_FP8 (e4m3, e5m2), TK_COUNTING (element accesses
-// volatile). Compile with -std=c++17 -fmad=false.
+// volatile, loops of the kernel as written). Compile with -std=c++17 -fmad=false.
 #pragma once
 
 #include "types.cuh"
@@ -29,3 +29,10 @@
 #include "copy.cuh"
 #include "exchange.cuh"
 #include "mma.cuh"
+
+// Lanes whose loops end at different times stay together as long as they can only if a loop is not
+// unrolled: the copies for the remainder would issue their accesses once more.
+#ifdef TK_COUNTING
+#define for _Pragma("unroll 1") for
+#define while _Pragma("unroll 1") while
+#endif
