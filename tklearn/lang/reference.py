@@ -332,8 +332,10 @@ def page() -> str:
         "## Who acts together\n" + TOGETHER,
         "## Memory\n" + MEMORY,
         "## Operations\n\n" + operations(),
-        "A function of your own: `@tk.intrinsic(cuda=\"__popc({x})\", sim=np.bitwise_count, "
-        "result=tk.i32)`\nadds a row to this table for both machines.\n",
+        "A function of your own: `@tk.intrinsic(cuda=\"__popc({x})\", "
+        "sim=lambda x: np.bitwise_count(x.view(np.uint32)),\nresult=tk.i32)` adds a row to this "
+        "table for both machines. `sim` gets NumPy numbers and arrays of the\narguments' types, from "
+        "all lanes at once.\n",
         "## Where the C++ is spelled differently\n\n"
         "A dot becomes `::`, a coordinate tuple becomes `{}`, the first assignment a declaration. "
         "Besides:\n\n" + table(["Python", "C++"], SPELLING),

@@ -33,12 +33,6 @@ class Shape:
             for body in every
             for n in ir.walk(body)
         )
-        every = [kernel.body, *(f.body for f in kernel.functions)]
-        self.tiles = any(
-            isinstance(n, ir.Expr) and isinstance(n.type, (RT, RV, ST, SV))
-            for body in every
-            for n in ir.walk(body)
-        )
 
     # ------------------------------------------------------------------ what masks cannot express
     def unmaskable(self, nodes: Any) -> bool:
@@ -56,7 +50,7 @@ class Shape:
         if isinstance(n, (ir.Do, ir.Subtile)):
             return True
         if isinstance(n, ir.Call):
-            return n.op.scope != "lane" or n.op.effect == "shuffle" or n.op.intrinsic is not None
+            return n.op.scope != "lane" or n.op.effect == "shuffle"
         if isinstance(n, ir.CallDevice):
             refs = any(isinstance(a.type, (RT, RV, Shared)) for a in n.args)
             return refs or self.unmaskable(n.fn.body)

@@ -8,6 +8,7 @@ file knows no memory and no scheduling.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -308,6 +309,33 @@ def cast(a: Any, src: str, dst: str) -> Any:
     if dst == "u32":
         return a & U32
     return a & 0xFF if dst == "u8" else a
+
+
+NUMBERS = {"f32": np.float32, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u8": np.uint8,
+           "bool": np.bool_}  # fmt: skip
+
+
+def own(fn: Callable[..., Any], dtypes: list[str | None], result: str | None) -> Callable[..., Any]:
+    """A learner's NumPy function as an operation.
+
+    It gets NumPy numbers and arrays of the types that its CUDA gets, and its value becomes a number
+    of the declared type. Lanes that an `if` leaves out compute too; nothing of theirs is kept.
+    """
+    kinds = [None if d is None else NUMBERS.get(d, np.float32) for d in dtypes]
+
+    def run(w: Any, s: Any, m: Any, *values: Any) -> Any:
+        x = fn(*[v if k is None or v is None else _typed(v, k) for v, k in zip(values, kinds)])
+        if result is None or (type(x) is ndarray and x.ndim > 2):
+            return x
+        x = np.asarray(x)
+        r = np.asarray(cast(x, "f32" if x.dtype.kind == "f" else "i64", result))
+        return r if x.ndim else r[()] if r.dtype == np.float32 else r.item()
+
+    return run
+
+
+def _typed(v: Any, kind: Any) -> Any:
+    return v.astype(kind) if type(v) is ndarray else np.asarray(v).astype(kind)[()]
 
 
 def fma(a: Any, b: Any, c: Any, minus_c: bool) -> Any:

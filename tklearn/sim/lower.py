@@ -323,7 +323,7 @@ class Lowering(Expressions):
             return [ast.Expr(ast.Yield(call(wait, self.site(s), name(m))))]
         return [
             ast.Expr(
-                call(self.op_function(s.op), name("_w"), self.site(s), name(m), *self.args(s, m))
+                call(self.op_function(s), name("_w"), self.site(s), name(m), *self.args(s, m))
             )
         ]
 

@@ -15,6 +15,7 @@ import numpy as np
 from tklearn.lang import ir
 from tklearn.lang.errors import Loc
 from tklearn.lang.types import GL, RT, RV, Regs, Scalar, Shared, Vec
+from tklearn.sim import lanes
 from tklearn.sim.batching import Shape
 
 I32_LO, I32_HI = -(1 << 31), (1 << 31) - 1
@@ -113,7 +114,7 @@ class Expressions:
 
     def temp(self, stem: str = "t") -> str:
         self.temps += 1
-        return f"_{stem}{self.temps}"
+        return f"_{self.temps}{stem}"  # what `obj` makes ends in a number
 
     def local(self, sym: ir.Sym) -> str:
         key = id(sym)
@@ -394,14 +395,16 @@ class Expressions:
 
     # -------------------------------------------------------------------------------- calls
     def x_Call(self, e: ir.Call, m: str) -> ast.expr:
-        return call(self.op_function(e.op), name("_w"), self.site(e), name(m), *self.args(e, m))
+        return call(self.op_function(e), name("_w"), self.site(e), name(m), *self.args(e, m))
 
-    def op_function(self, op: Any) -> str:
+    def op_function(self, e: ir.Call | ir.Do) -> str | ast.expr:
+        op = e.op
+        if op.intrinsic is not None:  # by its place: names and types are the learner's
+            result = e.type.dtype.name if isinstance(e, ir.Call) else None
+            return self.obj(lanes.own(op.intrinsic[1], [_dtype(a) for a in e.args], result), "own")
         key = "_op_" + op.name.replace(".", "_")
         if key not in self.ns:
-            self.ns[key] = (
-                self.ns["_ops"][op.name] if op.intrinsic is None else _bare(op.intrinsic[1])
-            )
+            self.ns[key] = self.ns["_ops"][op.name]
         return key
 
     def args(self, e: Any, m: str) -> list[ast.expr]:
@@ -434,6 +437,7 @@ class Expressions:
         raise NotImplementedError
 
 
-def _bare(fn: Any) -> Any:
-    """A learner's NumPy function, which knows no warps and places."""
-    return lambda _w, _site, _mask, *values: fn(*values)
+def _dtype(a: Any) -> str | None:
+    """The type of a number among the arguments of an operation."""
+    t = getattr(a, "type", None)
+    return t.dtype.name if isinstance(t, Scalar) else None
