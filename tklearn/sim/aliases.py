@@ -26,24 +26,34 @@ class Family:
         size = mem.geo.itemsize
         return (mem.base - self.base + mem.geo.offsets)[:, None] + np.arange(size)
 
-    def view(self, mem: SharedMem) -> Any:
-        """The elements of `mem` as its bytes say."""
+    def _decoded(self, mem: SharedMem) -> Any:
         raw = np.ascontiguousarray(self.bytes[:, self._where(mem)])
         kind = mem.type.dtype.name
         stored = raw.view(numerics.STORAGE.get(kind, np.dtype(NATURAL.get(kind, np.float32))))[
             ..., 0
         ]
-        mem.data = numerics.decode(stored) if mem.type.dtype.kind == "f" else stored
+        return numerics.decode(stored) if mem.type.dtype.kind == "f" else stored
+
+    def _encoded(self, mem: SharedMem, values: Any) -> Any:
+        kind = mem.type.dtype.name
+        v = numerics.encode(values, kind) if mem.type.dtype.kind == "f" else values
+        return np.ascontiguousarray(v).view(np.uint8).reshape(len(v), -1, mem.geo.itemsize)
+
+    def view(self, mem: SharedMem) -> Any:
+        """The elements of `mem` as its bytes say."""
+        mem.data = self._decoded(mem)
         mem.lent = False
         return mem.data
 
     def store(self, mem: SharedMem) -> None:
-        kind = mem.type.dtype.name
-        v = numerics.encode(mem.data, kind) if mem.type.dtype.kind == "f" else mem.data
-        if len(v) > len(self.bytes):
-            self.bytes = np.repeat(self.bytes, len(v), axis=0)
-        raw = np.ascontiguousarray(v).view(np.uint8).reshape(len(v), -1, mem.geo.itemsize)
-        self.bytes[:, self._where(mem)] = raw
+        """Bytes of the elements of `mem` that have changed; what other views wrote into the others
+        may be no number of this type, and keeps its bits."""
+        raw, before = self._encoded(mem, mem.data), self._encoded(mem, self._decoded(mem))
+        if len(raw) > len(self.bytes):
+            self.bytes = np.repeat(self.bytes, len(raw), axis=0)
+        changed = (raw != before).any(axis=2, keepdims=True)
+        where = self._where(mem)
+        self.bytes[:, where] = np.where(changed, raw, self.bytes[:, where])
 
 
 def leaves(x: Any) -> list[SharedMem]:
