@@ -121,7 +121,9 @@ const CSS = `
 .tkx td { border: 1px solid #999; min-width: 24px; height: 22px; padding: 0 1px; text-align: center;
   font: 12px/1.05 sans-serif; cursor: pointer; white-space: nowrap; }
 .tkx td small { display: block; font-size: 9px; }
-.tkx td.tall { min-width: 30px; height: 31px; }
+.tkx table.wide td { min-width: 19px; font-size: 11px; }
+.tkx table.wide thead th { max-width: 19px; font-size: 10px; }
+.tkx td.tall, .tkx table.wide td.tall { min-width: 30px; height: 31px; }
 .tkx td.edge { border-left: 3px solid #111; }
 .tkx td.mark { box-shadow: inset 0 0 0 2px #111, inset 0 0 0 3px #fff; font-weight: bold; }
 .tkx td:focus { outline: 3px solid #111; outline-offset: 1px; position: relative; }
@@ -159,6 +161,7 @@ function number(name, label, value, max, change) {
 function table(spec) {
   const t = el("table", { role: "grid" });
   t.setAttribute("aria-label", spec.label);
+  if (spec.cols > 16) t.className = "wide";
   if (spec.heads) {
     const head = el("tr", {}, el("th", { textContent: spec.corner || "" }));
     for (const h of spec.heads) head.append(el("th", { textContent: h }));
@@ -277,7 +280,7 @@ function banksView(s, data, set) {
   if (!own) {
     const t = tileOf(s);
     form.push(...tileForm(s, set),
-      choice("how", "access", Object.entries(ACCESSES), s.how, (how) => set({ how })),
+      choice("how", "read", Object.entries(ACCESSES), s.how, (how) => set({ how })),
       number("at", s.how === "row" ? "row" : s.how === "column" ? "column" : "16-byte piece", s.at, 127, (at) => set({ at })));
     wrong = problem(t);
     a = wrong ? null : access(t, s.how, s.at);

@@ -8,7 +8,7 @@ comes from a network.
 
 from __future__ import annotations
 
-import itertools
+import secrets
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from tklearn.viz.picture import Picture
 from tklearn.viz.swizzle import AddressMap
 
 SCRIPT = Path(__file__).with_name("explore.js")
-_COUNT = itertools.count(1)
 
 
 def ownership_data(o: Ownership) -> dict[str, Any]:
@@ -98,7 +97,7 @@ class Interactive:
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
         self.data, start = widget_data(picture.data)
-        self.fallback = f"tk-still-{next(_COUNT)}"
+        self.fallback = f"tk-still-{secrets.token_hex(4)}"
         self.view = _make(self.data, start, self.fallback)
 
     @property
