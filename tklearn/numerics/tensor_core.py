@@ -325,29 +325,34 @@ def _float32_work(
     out: str,
 ) -> Work:
     """Scaled products cut by conversion to int32 (toward zero), added there in two halves."""
-    depth, least = x.shape[2], _LEAST[out]
-    bias = np.int32(core.fraction + 127)
+    depth = x.shape[2]
     drop = np.int64(-1 << (52 - core.mantissa))
     ea, eb, base = _narrow_exponents(ea, eb, cells, depth)
-    lowest = _NO_C if ea.dtype == np.int8 else _NOTHING
+    # Exponent fields of c are raised to what the result's type, the scale and int8 can hold.
+    no_c = base + _NO_C if ea.dtype == np.int8 else _LOW
+    lowest = np.uint8(max(_LEAST[out], _LOW, no_c) + 127)
+    unsigned = np.dtype(f"u{ea.itemsize}")
+    bias_c = unsigned.type((127 + base) % (1 << 8 * ea.itemsize))  # wraps
+    bias = np.int32(core.fraction + 127 - base)
 
     def work(i: Any, j: Any, rows: slice, c: F32) -> F32:
         a, ae, b, be = x[i, rows], ea[i, rows], y[j], eb[j]
         one = len(a) == len(b) == 1
         start, c = c, np.array(c)
         t, ti = np.empty(c.shape, np.float32), np.empty(c.shape, np.int32)
-        e, v = np.empty(c.shape, ae.dtype), np.empty(c.shape, np.float64)
+        e = np.empty(c.shape, ae.dtype)
         for first in range(0, depth, core.block):
             ks = range(first, min(first + core.block, depth))
-            largest = (c.view(np.int32) >> 23) & 255
-            np.maximum(largest - 127, least, out=largest)
-            largest -= base
-            most = np.maximum(largest, lowest).astype(ae.dtype)
+            field = (c.view(np.int32) >> 23).astype(np.uint8)  # without the sign
+            np.maximum(field, lowest, out=field)
+            most = (field.astype(unsigned) - bias_c).view(ae.dtype)
             for k in ks:
                 np.add(ae[:, :, k, None], be[:, k, None], out=e)
                 np.maximum(most, e, out=most)
-            np.maximum(most.astype(np.int32) + base, _LOW, out=largest)
-            scale = ((bias - largest) << 23).view(np.float32)
+            power = most.astype(np.int32)
+            np.subtract(bias, power, out=power)
+            power <<= 23
+            scale = power.view(np.float32)
             np.multiply(c, scale, out=t)
             sums = [t.astype(np.int32), np.zeros(c.shape, np.int32)]
             for k in ks:
@@ -358,7 +363,8 @@ def _float32_work(
                 t *= scale
                 np.copyto(ti, t, casting="unsafe")
                 sums[k & 1] += ti
-            np.add(sums[0], sums[1], out=v, dtype=np.float64)
+            v = sums[0].astype(np.float64)
+            v += sums[1].astype(np.float64)
             if out == "fp16":
                 v /= scale
                 c = v.astype(np.float16).astype(np.float32)
