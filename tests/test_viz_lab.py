@@ -20,11 +20,13 @@ import numpy as np
 import pytest
 
 from tklearn.lang import layouts
+from tklearn.lang.errors import FigureError
+from tklearn.report import Report
 from tklearn.viz import widgets
 from tklearn.viz.banks import banks
 from tklearn.viz.coalescing import coalescing
 from tklearn.viz.layout import layout, ownership
-from tklearn.viz.lines import lines
+from tklearn.viz.roofline import Roofline
 from tklearn.viz.swizzle import swizzle
 
 FLAGS = [
@@ -52,6 +54,7 @@ run = turn.sim[1](np.ones((32, 32), np.float32), np.ones((32, 32), np.float32), 
     'b = viz.banks(run, "= tile[").widget()\nb',
     "c = viz.swizzle(tk.st_bf(64, 64)).widget()\nc",
     'd = viz.coalescing(run, "= src[").widget()\nd',
+    "e = viz.lines(run).widget()\ne",
     'print("all cells ran")',
 ]
 READY = """async () => {
@@ -100,11 +103,11 @@ def swizzle_picture() -> Any:
     return swizzle(tk.st_bf(32, 64))
 
 
-def test_no_widget_for_a_listing() -> None:
-    from tklearn.report import Report
-
-    with pytest.raises(Exception, match="no widget"):
-        lines(Report("k", "simulator", "H200", (1, 1, 1), (32, 1, 1))).widget()
+def test_no_widget_for_what_has_none() -> None:
+    with pytest.raises(FigureError, match="no widget"):
+        widgets.widget_data(Roofline("H200", 1.0, 1.0, ()))
+    with pytest.raises(FigureError, match="counted nothing"):
+        widgets.widget_data(Report("k", "simulator", "H200", (1, 1, 1), (32, 1, 1)))
 
 
 def test_without_anywidget_the_picture_is_shown(monkeypatch) -> None:
@@ -211,11 +214,11 @@ def shot(page: Any, name: str) -> None:
 def test_widgets_in_jupyterlab(browser, lab) -> None:
     page = open_and_run(browser, lab)
     boxes = page.locator(".tkx")
-    boxes.nth(3).wait_for()
-    assert boxes.count() == 4
-    assert page.locator("[id^=tk-still] img").count() == 4
+    boxes.nth(4).wait_for()
+    assert boxes.count() == 5
+    assert page.locator("[id^=tk-still] img").count() == 5
     assert not any(x.is_visible() for x in page.locator("[id^=tk-still] img").all())
-    a, b, c, d = (boxes.nth(i) for i in range(4))
+    a, b, c, d, e = (boxes.nth(i) for i in range(5))
 
     def said(box: Any) -> str:
         return box.locator(".say").inner_text()
@@ -263,6 +266,17 @@ def test_widgets_in_jupyterlab(browser, lab) -> None:
     assert said(d).startswith("32 sectors of 32 bytes: 1024 bytes moved, 128 used.")
     shot(page, "sectors")
     assert page.evaluate(ASK, "print(d.state['stride'])") == "8"
+
+    e.locator("[name=counter]").select_option("shared_ld_wavefronts")
+    e.locator("td", has_text="= tile[").click()
+    assert said(e) == (
+        "Line 12: global st requests 32, global st sectors 128 (ideal 128), "
+        "shared ld wavefronts 1,024 (ideal 32), shared ld conflicts 992."
+    )
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    assert said(e) == "Line 11: no counter moved."
+    shot(page, "lines")
     page.context.close()
 
 
@@ -270,7 +284,7 @@ def test_widgets_in_jupyterlab(browser, lab) -> None:
 def test_the_picture_stays_where_widgets_cannot_load(browser, lab) -> None:
     page = open_and_run(browser, lab, refused="anywidget")
     stills = page.locator("[id^=tk-still] img")
-    stills.nth(3).wait_for()
+    stills.nth(4).wait_for()
     page.wait_for_timeout(1500)
     assert page.locator(".tkx").count() == 0
     assert all(x.is_visible() for x in stills.all())

@@ -128,6 +128,10 @@ const CSS = `
 .tkx td.mark { box-shadow: inset 0 0 0 2px #111, inset 0 0 0 3px #fff; font-weight: bold; }
 .tkx td:focus { outline: 3px solid #111; outline-offset: 1px; position: relative; }
 .tkx td.idle { background: repeating-linear-gradient(45deg, #d9d9d9 0 3px, #f4f4f4 3px 6px); }
+.tkx table.code td { text-align: left; white-space: pre; font: 12px/1.3 monospace; border-width: 0 1px; padding: 0 6px; }
+.tkx table.code thead th { text-align: left; max-width: none; }
+.tkx th.bars { text-align: left; } .tkx .bar { display: inline-block; height: 11px; background: #56B4E9; }
+.tkx .bar.over { background: repeating-linear-gradient(45deg, #D55E00 0 3px, #fff 3px 5px); }
 .tkx .say { min-height: 3em; margin: 4px 0; } .tkx .more { color: #a33c00; font-weight: bold; }
 `;
 
@@ -242,7 +246,7 @@ function layoutView(s, data, set) {
   const cols = Math.min(o.cols, 64);
   return {
     form: [
-      choice("what", "show", names.map((x) => [x, x]), name, (what) => set({ what, row: -1, lane: 0 })),
+      choice("what", "show", names.map((x) => [x, `${x}, ${data.layouts[x].bits}-bit`]), name, (what) => set({ what, row: -1, lane: 0 })),
       number("lane", who, thread, n - 1, (lane) => set({ lane, row: -1 })),
     ],
     say: said,
@@ -395,9 +399,42 @@ function sectorsView(s, data, set) {
   };
 }
 
-const VIEWS = { layout: layoutView, banks: banksView, swizzle: swizzleView, sectors: sectorsView };
+function linesView(s, data, set) {
+  const { counters, ideals, lines } = data.listing;
+  const key = counters.includes(s.counter) ? s.counter : counters[0];
+  const words = (k) => k.replaceAll("_", " "), get = (x, k) => x.counts[k] || 0;
+  const most = Math.max(1, ...lines.map((x) => get(x, key)));
+  const i = Math.min(Math.max(s.row, 0), lines.length - 1), at = lines[i];
+  const moved = counters.filter((k) => get(at, k)).map((k) => {
+    const best = ideals[k] ? ` (ideal ${get(at, ideals[k]).toLocaleString("en")})` : "";
+    return `${words(k)} ${get(at, k).toLocaleString("en")}${best}`;
+  });
+  const grid = table({
+    label: `Source lines with ${words(key)}`, rows: lines.length, cols: 1, heads: [words(key)], corner: "",
+    names: (r) => lines[r].line,
+    cell: (r) => ({ text: lines[r].text || " ", mark: r === i, here: r === i,
+      label: `line ${lines[r].line}: ${lines[r].text.trim()}: ${words(key)} ${get(lines[r], key)}` }),
+    pick: (row) => set({ row }),
+  });
+  grid.classList.add("code");
+  [...grid.querySelectorAll("tbody tr")].forEach((tr, r) => {
+    const n = get(lines[r], key), best = ideals[key] ? Math.min(n, get(lines[r], ideals[key]) || n) : n;
+    if (!n) return;
+    const bar = el("span", { className: "bar" }), extra = el("span", { className: "bar over" });
+    bar.style.width = `${(140 * best) / most}px`;
+    extra.style.width = `${(140 * (n - best)) / most}px`;
+    tr.append(el("th", { className: "bars" }, bar, extra, ` ${n.toLocaleString("en")}`));
+  });
+  return {
+    form: [choice("counter", "counter", counters.map((k) => [k, words(k)]), key, (counter) => set({ counter }))],
+    say: `Line ${at.line}: ${moved.length ? moved.join(", ") : "no counter moved"}.`,
+    parts: [grid],
+  };
+}
+
+const VIEWS = { lines: linesView, layout: layoutView, banks: banksView, swizzle: swizzleView, sectors: sectorsView };
 export const START = { view: "layout", what: "", lane: 0, row: -1, col: 0, source: "own", itemsize: 2, cols: 64,
-  swizzle: 0, pad: 0, how: "ldmatrix", at: 0, map: "", stride: 1, shift: 0 };
+  swizzle: 0, pad: 0, how: "ldmatrix", at: 0, map: "", stride: 1, shift: 0, counter: "" };
 
 // Draws into `root` and calls changed(state) after every choice.
 export function mount(root, data, given, changed = () => {}) {

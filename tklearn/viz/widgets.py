@@ -15,6 +15,7 @@ from typing import Any
 
 from tklearn.lang import layouts
 from tklearn.lang.errors import FigureError
+from tklearn.report import Report
 from tklearn.viz.banks import Banks
 from tklearn.viz.coalescing import Sectors
 from tklearn.viz.layout import Ownership, ownership
@@ -32,6 +33,7 @@ def ownership_data(o: Ownership) -> dict[str, Any]:
         "rows": rows,
         "cols": cols,
         "threads": o.threads,
+        "bits": o.bits,
         "thread": o.thread.ravel().tolist(),
         "register": o.register.ravel().tolist(),
     }
@@ -71,6 +73,20 @@ def _sectors(s: Sectors) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"sectors": access}, {"view": "sectors", "itemsize": 4}
 
 
+def _lines(r: Report) -> tuple[dict[str, Any], dict[str, Any]]:
+    keys = [k for k in r.columns() if not k.endswith("_ideal")]
+    ideals = {k: k.rpartition("_")[0] + "_ideal" for k in keys}
+    ideals = {k: v for k, v in ideals.items() if k.endswith(("_wavefronts", "_sectors"))}
+    ideals = {k: v for k, v in ideals.items() if v in r.columns()}
+    rows = r.rows([])
+    lines = [{"line": n, "text": t, "counts": r.lines.get(n, {})} for n, t, _ in rows]
+    if not keys or not lines:
+        raise FigureError("TK600", f"this run of {r.kernel} has no source or counted nothing")
+    most = max(range(len(rows)), key=lambda i: r.lines.get(rows[i][0], {}).get(keys[0], 0))
+    listing = {"counters": keys, "ideals": ideals, "lines": lines}
+    return {"listing": listing}, {"view": "lines", "row": most}
+
+
 def widget_data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a picture's data are for explore.js, and the state to start in. Error TK600."""
     if isinstance(data, Ownership):
@@ -81,10 +97,12 @@ def widget_data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return _sectors(data)
     if isinstance(data, list) and data and isinstance(data[0], AddressMap):
         return _swizzle(data)
+    if isinstance(data, Report):
+        return _lines(data)
     raise FigureError(
         "TK600",
         "this picture has no widget",
-        hint="layout, banks, swizzle and coalescing have one",
+        hint="layout, banks, swizzle, coalescing and lines have one",
     )
 
 
