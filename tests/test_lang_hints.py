@@ -43,6 +43,8 @@ def refusal(folder: Path, line: str, head: str = "") -> tk.TkError:
         ("s = tk.blockIdx * 4", "write blockIdx.x, blockIdx.y or blockIdx.z"),
         ("s = t.T", "write tk.transpose(t)"),
         ("s = tk.sum(t)", "of a tile: tk.sum(tk.col_sum(t))"),
+        ("s = tk.rt_fl((16, 16))", "tk.rt_fl(rows, cols, layout=tk.row)"),
+        ("s = tk.rv(128)", "tk.rv(dtype, n)"),
         ("t = 0", "use a new name, or warp.fill(t, ...) to set every element"),
         (
             "s = [0.0, 1.0]",
@@ -84,3 +86,29 @@ def test_check_says_which_argument_is_missing(tmp_path: Path) -> None:
     assert "give your kernel too: check('temperature', my_kernel)" in str(check("temperature"))
     with pytest.raises(TypeError, match="the name of the exercise comes first"):
         check(load(tmp_path, TILE).k)
+
+
+BLOCKS = """
+@tk.kernel(threads=32)
+def k(y: tk.gl_fl):
+    y[blockIdx.x, threadIdx.x] = 1.0
+"""
+
+
+def test_threads_in_the_place_of_blocks(tmp_path: Path) -> None:
+    k, y = load(tmp_path, BLOCKS).k, np.zeros((2, 32), np.float32)
+    k[2](y)
+    with pytest.raises(tk.Race) as e:
+        k[2, 32](y)
+    assert e.value.hint.startswith("the grid has 32 blocks along y, but k does not read blockIdx.y")
+    other = load(tmp_path, BLOCKS.replace("y[blockIdx.x,", "y[0 * blockIdx.x,")).k
+    with pytest.raises(tk.Race) as e:
+        other[2](y)
+    assert e.value.hint.startswith("give each block elements of its own")
+
+
+def test_print_takes_one_line_a_warp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = BLOCKS + "    print('x', y[0, threadIdx.x] / 3)\n"
+    load(tmp_path, text).k[1](np.ones((1, 32), np.float32))
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line == "[block (0, 0, 0) warp 0] x [" + " ".join(["0.3333"] * 32) + "]"

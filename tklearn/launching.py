@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tklearn import tensor
 from tklearn.lang import ir
 from tklearn.lang import types as T
-from tklearn.lang.errors import LaunchError
+from tklearn.lang.errors import LaunchError, Race
 from tklearn.lang.frontend import parameter_loc
 from tklearn.lang.types import GL, ConstType, Scalar
 from tklearn.progress import Progress
@@ -250,6 +250,14 @@ def check_outputs(k: Kernel, spec: ir.Kernel, arrays: list[Any]) -> None:
                 )
 
 
+def unread_axis(spec: ir.Kernel, grid: tuple[int, int, int]) -> str:
+    """A grid axis with several blocks that the kernel never asks for: they all do the same work."""
+    bodies = [spec.body, *(f.body for f in spec.functions)]
+    read = {n.name for b in bodies for n in ir.walk(b) if isinstance(n, ir.Special)}
+    axes = (a for a, n in zip("xyz", grid, strict=True) if n > 1 and f"blockIdx.{a}" not in read)
+    return next(axes, "")
+
+
 def simulate(
     k: Kernel, spec: ir.Kernel, grid: tuple[int, int, int], args: list[Any], options: dict[str, Any]
 ) -> Report:
@@ -265,6 +273,19 @@ def simulate(
     progress = Progress(f"simulating {spec.name}, blocks", total)
     try:
         r = run(spec, grid, args, progress=progress.step, **options)
+    except Race as e:
+        axis = unread_axis(spec, grid)
+        if e.code == "TK502" and axis:
+            e = Race(
+                e.code,
+                e.message,
+                e.loc,
+                f"the grid has {grid['xyz'.index(axis)]} blocks along {axis}, but {spec.name} does "
+                f"not read blockIdx.{axis}: {spec.name}[...] takes numbers of blocks only, threads "
+                "stand in @tk.kernel(threads=...)",
+            )
+            raise e from None
+        raise
     finally:
         progress.done()
     stats = {n: getattr(r, n) for n in ("batches", "resumes", "calls") if hasattr(r, n)}

@@ -34,7 +34,7 @@ def softmax(x: tk.gl_bf, y: tk.gl_bf):          # two arrays of bf16
     row /= tk.row_sum(row)
     warp.store(y, row, at)
 
-softmax[x.shape[0] // 64](x, y)                 # NumPy: the simulator. CuPy, torch on a GPU: the GPU
+softmax[rows // 64](x, y)                       # NumPy: the simulator. CuPy, torch on a GPU: the GPU
 ```
 
 `softmax.show(x, y)` puts the Python beside its C++; `softmax.source(x, y)` is the C++ alone.
@@ -51,6 +51,22 @@ atomics, `if` by lane | the same scalar C++ |
 | single instructions |
 
 Nothing is inserted for you: a barrier that is not written is not there.
+
+## Launching
+
+| Python | what it does |
+| --- | --- |
+| `@tk.kernel(warps=4)` | Blocks of 4 warps, 128 threads. |
+| `@tk.kernel(threads=256)`, `threads=(16, 16)` | Blocks of so many threads along x, y and z; at most 1024. |
+| `k[blocks](x, y)`, `k[bx, by, bz](x, y)` | Runs that many blocks along x, y, z and gives a report. The \
+block size does not stand here. |
+| `k.sim[blocks](x, y, steps=n)` | The simulator with its options; n loop iterations a warp, then it is stopped. |
+| `print(report)`, `report.listing()` | The totals; the counters beside each line. |
+| `report.total["global_ld_sectors"]` | One number. |
+| `tk.compare(k, blocks, (x, y))` | Predicted, simulated and measured. |
+
+Arrays have the dtype that is annotated. NumPy has no bf16 of its own: `import ml_dtypes`, then
+`x.astype(ml_dtypes.bfloat16)`.
 """
 
 STATEMENTS = [
@@ -71,7 +87,8 @@ STATEMENTS = [
     ("`while c:`", "With `break` and `continue`, as in `for`.", "`while (c) { ... }`"),
     ("`return`", "Ends the lane. A block barrier after that is a fault.", "`return;`"),
     ("`assert c, \"text\"`", "Stops the run where a lane finds c false.", "`TK_ASSERT(...)`"),
-    ("`print(\"x\", x)`", "Text and numbers; one line for each lane, or for each warp that agrees.",
+    ("`print(\"x\", x)`", "Text and numbers. Simulator: one line a warp, with a list where lanes "
+     "differ. GPU: one line a lane, or a warp that agrees.",
      "`TK_PRINT(...)`"),
     ("`breakpoint()`", "Simulator: stops in the debugger at this line. On the GPU: nothing.", "-"),
     ("`helper(t, 2)`", "A function marked `@tk.device`: tiles by reference, numbers by value, "
@@ -81,7 +98,8 @@ STATEMENTS = [
 
 EXPRESSIONS = [
     ("`+ - *`", "Numbers, tiles and vectors.", "`+ - *`"),
-    ("`/`", "Floats, tiles and vectors; between whole numbers it is an error.", "`/`"),
+    ("`/`", "Floats, tiles and vectors; between whole numbers it is an error (of compile-time numbers, "
+     "`1 / 2` is 0.5).", "`/`"),
     ("`//` `%`", "Whole numbers, rounded down as in Python.",
      "`/` and `%` where nothing is negative, else `floordiv`, `floormod`"),
     ("`a * b + c`, `a * b - c`", "In one expression: one operation, rounded once.",
@@ -209,7 +227,11 @@ GROUPS: list[tuple[str, str, Callable[[Op], bool]]] = [
         "They move 32-bit numbers between the lanes of a warp.",
         lambda o: o.effect == "shuffle",
     ),
-    ("Atomics", "At most one in a statement.", lambda o: o.effect == "atomic"),
+    (
+        "Atomics",
+        "`ref` is an element: `tk.atomic_add(h[i], 1)`. At most one in a statement.",
+        lambda o: o.effect == "atomic",
+    ),
     ("Below a tile", "", lambda o: o.name == "warp.ldmatrix" or "m16" in o.name),
 ]
 

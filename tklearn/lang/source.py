@@ -336,7 +336,14 @@ class Resolver:
         except SourceError as e:
             raise SourceError(e.code, e.message, self.loc(n), e.hint) from None
         except (TypeError, ValueError, ArithmeticError) as e:
-            raise self.fail(n, "TK106", f"{ast.unparse(n)}: {e}") from None
+            form = f"{ast.unparse(n.func)}({_parameters(f)})" if f in T.TYPE_MAKERS else ""
+            raise self.fail(n, "TK106", f"{ast.unparse(n)}: {e}", form) from None
+
+
+def _parameters(f: Callable) -> str:
+    """The parameters of a function as a call shows them, without their types."""
+    ps = inspect.signature(f).parameters.values()
+    return ", ".join(p.name + ("" if p.default is p.empty else f"={p.default!r}") for p in ps)
 
 
 def _cells(fn: Callable) -> dict[str, Any]:

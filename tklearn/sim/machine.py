@@ -34,7 +34,7 @@ from tklearn.sim.trace import Trace
 ndarray = np.ndarray
 TARGET_BYTES = 32 << 20
 MAX_BATCH = 1024
-STEPS = 1 << 22
+STEPS = 1 << 18  # loop iterations of a warp: about 20 s, then a learner hears of an endless loop
 SCHEDULES = ("rotate", "reverse", "random")
 
 
@@ -444,7 +444,10 @@ class Warp:
             if isinstance(node, ir.While)
             else []
         )
-        hint = "check what ends the loop, or raise steps= if it is meant to be that long"
+        hint = (
+            "check what ends the loop; one that is meant to be that long runs with "
+            f"{self.launch.kernel.name}.sim[grid](..., steps=n)"
+        )
         if any(isinstance(x.base.type, GL) for x in loads):
             hint = (
                 "the condition reads global memory: if it waits for another block, that block may "
@@ -566,7 +569,10 @@ def _print(w: Warp, m: Any, s: Any, *args: Any) -> None:
             if a.shape == (32,) and m is not None:
                 a = a[np.broadcast_to(m, (1, 32))[0]]
             a = a.item() if a.size == 1 else a
-        shown.append(f"{a:g}" if isinstance(a, (np.float32, float)) else str(a))
+        if type(a) is ndarray:
+            shown.append(np.array2string(a, precision=4, max_line_width=2000))
+        else:
+            shown.append(f"{a:g}" if isinstance(a, (np.float32, float)) else str(a))
     who = "" if m is None else f" lanes {np.flatnonzero(np.broadcast_to(m, (1, 32))[0]).tolist()}"
     linear = int(w.batch.tags[0, 0]) - 1
     line = f"[block {w.batch.block_name(linear)} warp {w.id}{who}] {' '.join(shown)}"
