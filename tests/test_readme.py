@@ -16,9 +16,9 @@ def test_the_first_program_runs(tmp_path: Path) -> None:
     file.write_text(code.group(1))
     done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"65,536 +9 +warp\.load\(row, x, at\)", done.stdout)
+    assert re.search(r"1,048,576 +9 +warp\.load\(row, x, at\)", done.stdout)
     assert "warp::load(row" in done.stdout
-    assert "predicted | simulated | measured" in done.stdout
+    assert "predicted | simulated | measured (recorded on" in done.stdout, "no recording fits"
 
 
 def test_links_lead_somewhere() -> None:
