@@ -432,9 +432,36 @@ function linesView(s, data, set) {
   };
 }
 
-const VIEWS = { lines: linesView, layout: layoutView, banks: banksView, swizzle: swizzleView, sectors: sectorsView };
+function roofsView(s, data, set) {
+  const names = Object.keys(data.roofs), device = names.includes(s.device) ? s.device : names[0];
+  const r = data.roofs[device], ridge = r.flops / r.bandwidth, tera = (x) => `${(x / 1e12).toFixed(1)} TFLOP/s`;
+  const i = Math.min(Math.max(s.row, 0), r.points.length - 1), p = r.points[i];
+  const side = p.intensity < ridge ? "memory" : "arithmetic";
+  const grid = table({
+    label: `Kernels under the roofs of ${device}`, rows: r.points.length, cols: 1, heads: ["kernel"], corner: "",
+    names: () => "",
+    cell: (k) => ({ text: r.points[k].name, mark: k === i, here: k === i,
+      label: `${r.points[k].name}: at most ${tera(r.points[k].bound)}` }),
+    pick: (row) => set({ row }),
+  });
+  grid.classList.add("code");
+  [...grid.querySelectorAll("tbody tr")].forEach((tr, k) => {
+    const bar = el("span", { className: "bar" }), share = r.points[k].bound / r.flops;
+    bar.style.width = `${Math.max(2, 260 * share)}px`;
+    tr.append(el("th", { className: "bars" }, bar, ` ${tera(r.points[k].bound)}, ${(100 * share).toFixed(0)} % of the roof`));
+  });
+  return {
+    form: [choice("device", "device", names.map((x) => [x, x]), device, (to) => set({ device: to }))],
+    say: `${p.name} on ${device}: ${p.intensity.toFixed(1)} FLOP a byte (the roofs meet at ${ridge.toFixed(0)}), ` +
+      `a bound of ${tera(p.bound)}, on the side of ${side}${p.measured ? `; measured ${tera(p.measured)}` : ""}. ` +
+      "Bounds from counters and data sheet, every sector from DRAM; not measurements.",
+    parts: [grid],
+  };
+}
+
+const VIEWS = { roofs: roofsView, lines: linesView, layout: layoutView, banks: banksView, swizzle: swizzleView, sectors: sectorsView };
 export const START = { view: "layout", what: "", lane: 0, row: -1, col: 0, source: "own", itemsize: 2, cols: 64,
-  swizzle: 0, pad: 0, how: "ldmatrix", at: 0, map: "", stride: 1, shift: 0, counter: "" };
+  swizzle: 0, pad: 0, how: "ldmatrix", at: 0, map: "", stride: 1, shift: 0, counter: "", device: "" };
 
 // Draws into `root` and calls changed(state) after every choice.
 export function mount(root, data, given, changed = () => {}) {

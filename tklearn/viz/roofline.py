@@ -8,7 +8,7 @@ was timed on a GPU, the measured rate is drawn as well. Both are labelled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,12 +40,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Roofline:
-    """A device's roofs [data sheet] and the kernels below them."""
+    """A device's roofs [data sheet] and the kernels below them; others: the same for more devices,
+    among which the widget chooses."""
 
     device: str
     bandwidth: float
     tensor_flops: float
     points: tuple[Point, ...]
+    others: tuple[Roofline, ...] = ()
 
     @property
     def ridge(self) -> float:
@@ -55,11 +57,14 @@ class Roofline:
 
 def roofs(reports: Sequence[Report] | Report, device: Any) -> Roofline:
     """The numbers of `roofline`: see there."""
+    if isinstance(device, list | tuple):
+        first, *rest = (roofs(reports, d) for d in device)
+        return replace(first, others=tuple(rest))
     points = []
     for r in [reports] if isinstance(reports, Report) else reports:
         total = r.total
         sectors = sum(total[f"global_{k}_sectors"] for k in ("ld", "st"))
-        flops, nbytes = total["tensor_flops"], 32 * (sectors + total["cp_async_sectors"])
+        flops, nbytes = total["tensor_flops"], 32 * sectors
         if not flops or not nbytes:
             raise FigureError(
                 "TK600",
@@ -74,7 +79,9 @@ def roofs(reports: Sequence[Report] | Report, device: Any) -> Roofline:
 
 
 def roofline(reports: Sequence[Report] | Report, device: Any) -> Picture:
-    """A picture of kernels under the roofs of `device` (of tklearn.devices.DEVICES).
+    """A picture of kernels under the roofs of `device`, an entry of tklearn.devices.DEVICES.
+
+    Of a list of devices the first is drawn, and the widget chooses among them.
 
     Filled marks are bounds, not measurements: the most that the counted tensor operations and
     sectors allow if no cache serves a sector twice (the L2 cache lifts that bound). Hollow marks,

@@ -20,6 +20,7 @@ from tklearn.viz.banks import Banks
 from tklearn.viz.coalescing import Sectors
 from tklearn.viz.layout import Ownership, ownership
 from tklearn.viz.picture import Picture
+from tklearn.viz.roofline import Roofline
 from tklearn.viz.swizzle import AddressMap
 
 SCRIPT = Path(__file__).with_name("explore.js")
@@ -87,6 +88,21 @@ def _lines(r: Report) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"listing": listing}, {"view": "lines", "row": most}
 
 
+def _roofs(r: Roofline) -> tuple[dict[str, Any], dict[str, Any]]:
+    roofs = {
+        d.device: {
+            "bandwidth": d.bandwidth,
+            "flops": d.tensor_flops,
+            "points": [
+                {"name": p.name, "intensity": p.intensity, "bound": p.bound, "measured": p.measured}
+                for p in d.points
+            ],
+        }
+        for d in (r, *r.others)
+    }
+    return {"roofs": roofs}, {"view": "roofs", "device": r.device, "row": 0}
+
+
 def widget_data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a picture's data are for explore.js, and the state to start in. Error TK600."""
     if isinstance(data, Ownership):
@@ -99,10 +115,12 @@ def widget_data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return _swizzle(data)
     if isinstance(data, Report):
         return _lines(data)
+    if isinstance(data, Roofline):
+        return _roofs(data)
     raise FigureError(
         "TK600",
         "this picture has no widget",
-        hint="layout, banks, swizzle, coalescing and lines have one",
+        hint="those of layout, banks, swizzle, coalescing, lines and roofline have one",
     )
 
 
