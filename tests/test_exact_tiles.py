@@ -230,16 +230,33 @@ def grid_product(a: tk.gl_bf, b: tk.gl_bf, c: tk.gl_fl):
     warp.store(c, acc, (tk.blockIdx.y * 2 + tk.warpid(), tk.blockIdx.x))
 
 
+@pytest.mark.parametrize("across_x", [False, True])
 @pytest.mark.parametrize("arch", ["hopper", "ampere"])
-def test_batched_equals_one_block_at_a_time_and_numerics(arch: str) -> None:
-    a, b = numbers((64, 96), "bf16", 1), numbers((96, 64), "bf16", 2)
-    c, d = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32)
-    grid_product.sim[2, 2](a, b, c, mma="exact", arch=arch)
-    grid_product.sim[2, 2](a, b, d, mma="exact", arch=arch, batch=False)
+def test_batched_equals_one_block_at_a_time_and_numerics(arch: str, across_x: bool) -> None:
+    """Rows of blocks along y or along x: shared tiles form one product either way."""
+    kernel, grid = (across, (2, 3)) if across_x else (grid_product, (3, 2))
+    a, b = numbers((64, 96), "bf16", 1), numbers((96, 96), "bf16", 2)
+    c, d = np.zeros((64, 96), np.float32), np.zeros((64, 96), np.float32)
+    kernel.sim[grid](a, b, c, mma="exact", arch=arch)
+    kernel.sim[grid](a, b, d, mma="exact", arch=arch, batch=False)
     want = numerics.product(
-        numerics.decode(a), numerics.decode(b), np.zeros((64, 64)), dtype="bf16", arch=arch
+        numerics.decode(a), numerics.decode(b), np.zeros((64, 96)), dtype="bf16", arch=arch
     )
     assert differences(c, want) == differences(d, want) == 0
+
+
+@tk.kernel(warps=2)
+def across(a: tk.gl_bf, b: tk.gl_bf, c: tk.gl_fl):
+    x = tk.rt_bf(16, 32)
+    y = tk.rt_bf(32, 32, tk.col)
+    acc = tk.rt_fl(16, 32)
+    row = tk.blockIdx.x * 2 + tk.warpid()
+    warp.zero(acc)
+    for k in range(a.cols // 32):
+        warp.load(x, a, (row, k))
+        warp.load(y, b, (k, tk.blockIdx.y))
+        warp.mma_AB(acc, x, y)
+    warp.store(c, acc, (row, tk.blockIdx.y))
 
 
 @tk.kernel(warps=1)
@@ -280,6 +297,12 @@ def test_options_are_checked() -> None:
         kernel.sim[1](*args, mma="exact", arch="fermi")
     with pytest.raises(TkError, match=r"(?s)TK411.*takes no e4m3 tiles.*it takes: f32, bf16, f16"):
         kernel.sim[1](*args, mma="exact", arch="ampere")
+    with pytest.raises(TkError, match=r"(?s)TK411.*takes no e4m3 tiles"):
+        kernel.sim[1](*args, mma="exact", device="A100")
+    with pytest.raises(TkError, match=r"(?s)TK411.*'blackwell' is not possible"):
+        kernel.sim[1](*args, mma="exact", device="B200")
+    with pytest.raises(TkError, match=r"(?s)TK411.*no GPU 'abacus'"):
+        kernel.sim[1](*args, mma="exact", device="abacus")
 
 
 @pytest.mark.gpu

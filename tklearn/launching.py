@@ -264,6 +264,13 @@ def simulate(
     from tklearn.sim import simulate as run
 
     device = options.pop("device", "H200")
+    if options.get("mma") == "exact" and "arch" not in options:
+        from tklearn.devices import device as row
+
+        try:
+            options["arch"] = row(device).arch.family.lower()
+        except KeyError as e:
+            raise LaunchError("TK411", str(e.args[0]), spec.loc, "or give arch=") from None
     if 0 in grid:
         return Report(spec.name, "simulator", device, grid, spec.threads, spec.file, spec.loc.line)
     chosen = options.get("blocks")

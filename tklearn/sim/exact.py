@@ -36,26 +36,55 @@ def tile_order(dtype: str, depth: int) -> Any:
     return (np.arange(0, depth, len(step))[:, None] + step).ravel()
 
 
-def tile_product(w: Any, s: Any, a: Any, b: Any, c: Any, dtype: str, out: str) -> Any:
-    """c + a @ b of tiles as `warp.mma_*` computes it: (blocks or 1, rows, columns)."""
-    kind = INPUTS[dtype]
-    a, b = (x.expand() if type(x) is Spread else x for x in (a, b))
-    order = tile_order(kind, a.shape[2])
-    if order is not None:
-        a, b = a[:, :, order], b[:, order]
-    return registers_product(w, s, a, b, c, dtype, out)
-
-
-def registers_product(w: Any, s: Any, a: Any, b: Any, c: Any, dtype: str, out: str) -> Any:
-    """c + a @ b with k in the instructions' order."""
-    kind, arch = INPUTS[dtype], w.launch.arch
-    if kind not in numerics.CORES[arch]:
+def check(w: Any, s: Any, dtype: str) -> None:
+    """Error TK411 if the launch's tensor core does not take `dtype`."""
+    known = numerics.CORES[w.launch.arch]
+    if INPUTS[dtype] not in known:
         raise w.fault(
             "TK411",
-            f"the tensor core of arch={arch!r} takes no {dtype} tiles",
+            f"the tensor core of arch={w.launch.arch!r} takes no {dtype} tiles",
             s,
             hint="it takes: "
-            + ", ".join(n for n, k in INPUTS.items() if k in numerics.CORES[arch])
+            + ", ".join(n for n, k in INPUTS.items() if k in known)
             + '; choose another arch=, or mma="fast"',
         )
+
+
+def tile_product(a: Any, b: Any, c: Any, dtype: str, out: str, arch: str) -> Any:
+    """c + a @ b of tiles as `warp.mma_*` computes it: (blocks or 1, rows, columns).
+
+    Tiles that blocks share (Spread) form one large matrix product, which is much faster.
+    """
+    kind = INPUTS[dtype]
+    order = tile_order(kind, (a.u if type(a) is Spread else a).shape[2])
+    if order is not None:
+        a, b = _map(a, lambda u: u[:, :, order]), _map(b, lambda u: u[:, order])
+    if type(a) is type(b) is Spread and a.axis != b.axis and len(a) == len(b):
+        return _shared(a, b, c, kind, out, arch)
+    a, b = (x.expand() if type(x) is Spread else x for x in (a, b))
     return numerics.mma_sync(a, b, c, dtype=kind, arch=arch, out=out)
+
+
+def _map(x: Any, f: Any) -> Any:
+    return x.map(f) if type(x) is Spread else f(x)
+
+
+def _shared(a: Spread, b: Spread, c: Any, kind: str, out: str, arch: str) -> Any:
+    (p, m, depth), (q, _, n) = a.u.shape, b.u.shape
+    first, back = ((0, 2, 1, 3), (0, 2, 1, 3)) if a.axis == 0 else ((1, 2, 0, 3), (2, 0, 1, 3))
+    cells = np.broadcast_to(c, (len(a), m, n)).reshape(a.outer, a.inner, m, n)
+    d = numerics.mma_sync(
+        a.u.reshape(p * m, depth),
+        b.u.transpose(1, 0, 2).reshape(depth, q * n),
+        cells.transpose(first).reshape(p * m, q * n),
+        dtype=kind,
+        arch=arch,
+        out=out,
+    )
+    return np.ascontiguousarray(d.reshape(p, m, q, n).transpose(back)).reshape(-1, m, n)
+
+
+def registers_product(w: Any, s: Any, a: Any, b: Any, c: Any, dtype: str) -> Any:
+    """c + a @ b of one instruction, k in its order."""
+    check(w, s, dtype)
+    return numerics.mma_sync(a, b, c, dtype=INPUTS[dtype], arch=w.launch.arch)

@@ -30,13 +30,13 @@ class Product:
     """a @ b that an accumulator owes; windows that lie side by side join into one product.
 
     Kernels cut the inner dimension into steps of one instruction; NumPy is much faster on longer
-    ones.
+    ones. `exact`: None, or the inputs' and the accumulator's dtype and the architecture.
     """
 
-    __slots__ = ("a", "b", "k", "end")
+    __slots__ = ("a", "b", "exact", "k", "end")
 
-    def __init__(self, a: Any, b: Any) -> None:
-        self.a, self.b = a, b
+    def __init__(self, a: Any, b: Any, exact: tuple[str, str, str] | None) -> None:
+        self.a, self.b, self.exact = a, b, exact
         self.k = _array(a).shape[2]
         self.end: Any = None
 
@@ -68,6 +68,9 @@ class Product:
         a, b = self.a, self.b
         if self.k != _array(a).shape[2]:
             a, b = _longer(a, 2, self.k), _longer(b, 1, self.k)
+        if self.exact is not None:
+            acc.a = acc.mine = exact.tile_product(a, b, acc.a, *self.exact)
+            return
         r, now = matmul(a, b), acc.a
         if now is acc.mine and len(now) >= len(r):
             now += r
@@ -131,15 +134,16 @@ def _mma(ta: bool, tb: bool) -> Callable:
             )
         tf32 = x.dtype.itemsize == 4
         a, b = _operand(w, s, left, ta, tf32), _operand(w, s, right, tb, tf32)
-        if w.launch.exact:
-            acc.a = acc.mine = exact.tile_product(w, s, a, b, acc.a, x.dtype.name, d.dtype.name)
-            return
         if acc.owed is not None:
             if acc.owed.extend(a, b):
                 return
             acc.owed.settle(acc)
-        acc.owed = Product(a, b)
-        if d.dtype.itemsize != 4:
+        how = None
+        if w.launch.exact:
+            exact.check(w, s, x.dtype.name)
+            how = x.dtype.name, d.dtype.name, w.launch.arch
+        acc.owed = Product(a, b, how)
+        if d.dtype.itemsize != 4 and how is None:
             acc.owed.settle(acc)
             acc._a = acc.mine = numerics.round_to(acc._a, d.dtype.name)
 
@@ -179,7 +183,7 @@ def _mma_regs(instruction: str, k: int) -> Callable:
             A, B = numerics.round_to(A, "tf32"), numerics.round_to(B, "tf32")
         if w.launch.exact:
             dtype = s.node.args[1].type.dtype.name
-            C = exact.registers_product(w, s, A, B, C, dtype, "f32")
+            C = exact.registers_product(w, s, A, B, C, dtype)
         else:
             C = C + np.matmul(A, B)
         row, col = layouts.fragment(instruction, "C")
