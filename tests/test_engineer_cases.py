@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tklearn as tk
-from tklearn import laneid, threadIdx, warp
+from tklearn import block, laneid, threadIdx, warp
 from tklearn.cuda.emit import emit
 from tklearn.sim import machine
 
@@ -26,10 +26,14 @@ if CUDA:
 
 
 def emulated(kernel: tk.Kernel, grid: tuple, *args: Any, **consts: Any) -> dict[str, int]:
-    """What the CUDA of a kernel would make a profiler count."""
+    """What the CUDA of a kernel would make a profiler count; the arrays hold what it writes."""
     spec = kernel.ir(*args, **consts)
     source = emit(spec)
-    packed = [a if isinstance(a, np.ndarray) else ("<i", a) for a in args]
+    form = {"i32": "<i", "i64": "<q", "u32": "<I", "f32": "<f"}
+    packed = [
+        a if isinstance(a, np.ndarray) else (form[p.type.dtype.name], a)
+        for p, a in zip(spec.params, args, strict=True)
+    ]
     return ptx_counts.count(
         ptx_of(source.text), source.entry, grid, spec.threads, spec.shared_bytes, packed
     )
@@ -82,6 +86,70 @@ def test_functions_of_ones_own_in_the_simulator() -> None:
         np.testing.assert_array_equal(y[2], 32)
         np.testing.assert_array_equal(y[3], i == 1)
         np.testing.assert_array_equal(y[4], np.where(i % 2 == 0, i, bits))
+
+
+# ------------------------------------------------------------------------- values on both machines
+@tk.kernel(threads=64)
+def numbers(y: tk.gl(tk.i32), big: tk.gl(tk.i64), m: tk.i64):
+    i = threadIdx.x
+    y[0, i] = tk.cdiv(i - 30, 7)
+    y[1, i] = tk.cdiv(i - 30, -7)
+    y[2, i] = tk.cdiv(2147483600 + i % 48, 2)
+    y[3, i] = abs(30 - i)
+    big[0, i] = tk.cdiv(m + i, 9)
+    big[1, i] = tk.cdiv(tk.i64(i) - m, 9)
+    big[2, i] = abs(tk.i64(i) - m)
+
+
+@tk.kernel(threads=64)
+def sums(x: tk.gl_fl, y: tk.gl_fl, h: tk.gl_bf, at: tk.gl(tk.i32)):
+    """y += a * b is y = y + a * b in one expression: rounded once, its index read once."""
+    i = threadIdx.x
+    s = tk.shared_array(tk.f32, 64)
+    s[i] = x[0, i]
+    y[0, i] += x[0, i] * x[1, i]
+    s[i] += x[0, i] * 1.1
+    y[1, at[i]] += x[0, i] * s[i]
+    h[i] += x[0, i] * x[1, i]
+    h[64 + at[i]] += x[0, i] * x[1, i]
+    at[at[i] + 64] //= -3
+    r = tk.reg_array(tk.f32, 2)
+    r[0] = x[0, i]
+    r[0] += x[1, i] * 1.3
+    y[2, i] = r[0]
+
+
+def numbers_args() -> list[Any]:
+    return [np.zeros((4, 64), np.int32), np.zeros((3, 64), np.int64), (1 << 40) + 12345]
+
+
+def sums_args() -> list[Any]:
+    g = np.random.default_rng(0)
+    at = np.concatenate([g.permutation(64), g.integers(-99, 99, 64)]).astype(np.int32)
+    x = g.standard_normal((2, 64), dtype=np.float32)
+    y = g.standard_normal((3, 64), dtype=np.float32)
+    return [x, y, g.standard_normal(128, dtype=np.float32).astype(ml_dtypes.bfloat16), at]
+
+
+@pytest.mark.skipif(not CUDA, reason="CuPy is not installed: no NVRTC")
+@pytest.mark.parametrize(("kernel", "make"), [(numbers, numbers_args), (sums, sums_args)])
+def test_both_machines_compute_the_same(kernel: tk.Kernel, make: Any) -> None:
+    simulated, by_cuda = make(), make()
+    want = kernel.sim[1](*simulated).total
+    got = emulated(kernel, (1, 1, 1), *by_cuda)
+    for a, b in zip(simulated, by_cuda, strict=True):
+        if isinstance(a, np.ndarray):
+            assert a.tobytes() == b.tobytes()
+    assert {k: want[k] for k in KEYS} == {k: got[k] for k in KEYS}
+
+
+def test_division_rounded_up() -> None:
+    y, big, m = numbers_args()
+    numbers.sim[1](y, big, m)
+    i = np.arange(64)
+    np.testing.assert_array_equal(y[0], [-(-(int(k) - 30) // 7) for k in i])
+    np.testing.assert_array_equal(y[1], [-(-(int(k) - 30) // -7) for k in i])
+    np.testing.assert_array_equal(big[1], [-(-(int(k) - m) // 9) for k in i])
 
 
 # ------------------------------------------------------------------------------ counts of the CUDA
@@ -169,3 +237,36 @@ def test_a_view_keeps_the_bits_that_it_does_not_write() -> None:
     kernel.sim[1](x, y, z, check="full")
     assert (y[:16] == 0).all()
     assert y[16:].tobytes() == x[16:].tobytes()
+
+
+# ------------------------------------------------------------------------------ uniform conditions
+def test_the_first_warp_by_the_index_of_its_threads() -> None:
+    """`t < 32` is one answer for a warp, as CUDA code says it; of a name that changes it is not."""
+
+    @tk.kernel(threads=128)
+    def total(x: tk.gl_fl, y: tk.gl_fl):
+        s = tk.shared_array(tk.f32, 128)
+        t = threadIdx.x
+        s[t] = x[t]
+        block.sync()
+        if t < 32:
+            v = s[t] + s[t + 32] + s[t + 64] + s[t + 96]
+            for d in tk.static_range(5):
+                v += warp.shfl_xor(v, 1 << d)
+            if t == 0:
+                y[0] = v
+        if t // 32 == 1:
+            warp.sync()
+
+    @tk.kernel(threads=128)
+    def other(y: tk.gl_fl):
+        t = threadIdx.x
+        t += 1
+        if t < 32:
+            y[t] = warp.shfl_xor(1.0, 1)
+
+    x, y = np.arange(128, dtype=np.float32), np.zeros(1, np.float32)
+    total.sim[1](x, y)
+    assert y[0] == x.sum()
+    with pytest.raises(tk.TkError, match="TK300"):
+        other.sim[1](np.zeros(64, np.float32))

@@ -77,19 +77,19 @@ class Counting(ptx_emulator.Block):
         if len(a) >= 3:
             size = int(a[2])
             count = self.get(a[3], "u", 32) if len(a) > 3 else np.full(self.n, size)
-            to = self._rows(self.address(a[0]) & 0xFFFFFFFF, m)
             source = self.address(a[1]) - ptx_emulator.GLOBAL
+            rows = self._rows(source, m & (count > 0))
+            self.counts["global_ld_requests"] += len(rows)  # the profiler's metric has them, too
             self.counts["cp_async_bytes"] += size * int(m.sum())
             if size == 16:
-                both = (
-                    self._rows(source, m & (count > 0)),
-                    self._rows(self.address(a[0]) & 0xFFFFFFFF, m & (count > 0)),
-                )
-                self.counts["cp_async_sectors"] += int(access.async_sectors_many(*both).sum())
+                to = self._rows(self.address(a[0]) & 0xFFFFFFFF, m & (count > 0))
+                moved, sectors = access.async_sectors_many, access.async_requested_many
+                self.counts["cp_async_sectors"] += int(moved(rows, to).sum())
+                self.counts["global_ld_sectors"] += int(sectors(rows, to).sum())
             else:
-                rows = self._rows(source, m & (count > 0))
-                self.counts["cp_async_sectors"] += int(access.sectors_many(rows, size).sum())
-                self._shared("st", *access.shared_many("st", size, to))
+                sectors = int(access.sectors_many(rows, size).sum())
+                self.counts["cp_async_sectors"] += sectors
+                self.counts["global_ld_sectors"] += sectors
         super().op_cp(o, a, kind, bits, m)
 
     def op_ldmatrix(self, o: list[str], a: list[str], kind: str, bits: int, m: np.ndarray) -> None:
@@ -118,7 +118,8 @@ def count(
     ptx: str, entry: str, grid: tuple, threads: tuple, shared: int, args: list[Any]
 ) -> Counter:
     """The counters of a launch. args: NumPy arrays (views keep their place in the array they are
-    views of, which starts at a multiple of 256) and (format, number) pairs for struct.pack."""
+    views of, which starts at a multiple of 256) and (format, number) pairs for struct.pack. The
+    arrays then hold what the kernel wrote."""
     import struct
 
     kernel = ptx_emulator.parse(ptx)[entry]
@@ -147,4 +148,7 @@ def count(
         for y in range(grid[1]):
             for x in range(grid[0]):
                 Counting(kernel, threads, params, memory, shared, (x, y, z), grid, counts).run()
+    for at, root in roots:
+        if root.flags.writeable:
+            root[...] = memory[at : at + root.nbytes].view(root.dtype).reshape(root.shape)
     return counts

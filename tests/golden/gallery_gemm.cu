@@ -9,8 +9,8 @@ namespace tk {
 extern "C" __global__ void __launch_bounds__(128) gemm(
         gl<bf16, 2> A, gl<bf16, 2> B, gl<bf16, 2> C) {
     shared_memory(smem);
-    auto& a_s = smem.at<st<bf16, 128, 64, 128>[3]>(0);
-    auto& b_s = smem.at<st<bf16, 64, 128, 128>[3]>(49152);
+    auto& a_s = smem.at<st<bf16, 128, 64, 128>[2]>(0);
+    auto& b_s = smem.at<st<bf16, 64, 128, 128>[2]>(32768);
     rt<bf16, 64, 32> a;
     rt<bf16, 32, 64, col> b;
     rt<float, 64, 64> acc;
@@ -24,28 +24,28 @@ extern "C" __global__ void __launch_bounds__(128) gemm(
     int i = warpid() / 2;
     int j = warpid() % 2;
     int steps = cdiv(A.cols(), 64);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 1; k++) {
         block::load_async(a_s[k], A, {row_, k});
         block::load_async(b_s[k], B, {k, col_});
         commit_group();
     }
     for (int k = 0; k < steps; k++) {
-        wait_group<1>();
+        wait_group<0>();
         block::sync();
-        int ahead = k + 2;
+        int ahead = k + 1;
         if (ahead < steps) {
-            block::load_async(a_s[ahead % 3], A, {row_, ahead});
-            block::load_async(b_s[ahead % 3], B, {ahead, col_});
+            block::load_async(a_s[ahead % 2], A, {row_, ahead});
+            block::load_async(b_s[ahead % 2], B, {ahead, col_});
         }
         commit_group();
         {  // s = 0
-            warp::load(a, subtile<64, 32>(a_s[k % 3], {i, 0}));
-            warp::load(b, subtile<32, 64>(b_s[k % 3], {0, j}));
+            warp::load(a, subtile<64, 32>(a_s[k % 2], {i, 0}));
+            warp::load(b, subtile<32, 64>(b_s[k % 2], {0, j}));
             warp::mma_AB(acc, a, b);
         }
         {  // s = 1
-            warp::load(a, subtile<64, 32>(a_s[k % 3], {i, 1}));
-            warp::load(b, subtile<32, 64>(b_s[k % 3], {1, j}));
+            warp::load(a, subtile<64, 32>(a_s[k % 2], {i, 1}));
+            warp::load(b, subtile<32, 64>(b_s[k % 2], {1, j}));
             warp::mma_AB(acc, a, b);
         }
     }

@@ -280,17 +280,27 @@ class _Body:
             and isinstance(t.base.type, T.Regs)
             and t.base.type.dtype in NARROW
         )
-        if not (floors or packed or isinstance(t, ir.VecIndex)):
+        v = s.value
+        product = op == "+" and isinstance(v, ir.Binary) and v.op == "*"
+        fused = product and isinstance(t, ir.Index) and t.type.dtype.kind == "f"
+        if not (floors or packed or fused or isinstance(t, ir.VecIndex)):
             symbol = "/" if op == "//" else op
             self.line(s.loc, f"{self.ex.place(t)} {symbol}= {self.ex(s.value)};")
             return
-        if not pure(t):  # its index would be evaluated twice
+        inside = t.idx if isinstance(t, (ir.Index, ir.VecIndex)) else []
+        if not pure(t) or any(isinstance(n, ir.Index) for n in ir.walk(inside)):
+            # its index would be evaluated, or read from memory, twice
             ref = self.names.fresh("place")
             place = f"auto&& {ref} = {self.ex.place(t)};"
-            f = "floordiv" if op == "//" else "floormod"
-            self.line(s.loc, f"{{ {place} {ref} = {f}({ref}, {self.ex(s.value)}); }}")
+            if fused:
+                new = f"fma({self.ex(v.a)}, {self.ex(v.b)}, float({ref}))"
+            else:
+                new = f"{'floordiv' if op == '//' else 'floormod'}({ref}, {self.ex(v)})"
+            self.line(s.loc, f"{{ {place} {ref} = {new}; }}")
             return
-        both = ir.Binary(t.type, s.loc, op, t, s.value)
+        both: ir.Expr = ir.Binary(t.type, s.loc, op, t, v)
+        if fused:  # as where the sum is written out
+            both = ir.Fma(t.type, s.loc, v.a, v.b, t)
         self.line(s.loc, self._store(t, self.ex(both)) + ";")
 
     def _swap(self, s: ir.Swap) -> None:

@@ -55,7 +55,14 @@ TK_DEVICE i64 floormod(i64 a, i64 b) {
     i64 r = a % b;
     return r + (((r != 0) && ((r ^ b) < 0)) ? b : 0);
 }
-TK_DEVICE constexpr int cdiv(int a, int b) { return (a + b - 1) / b; }
+TK_DEVICE constexpr int cdiv(int a, int b) {
+    int q = a / b;
+    return q + (a % b != 0 && (a ^ b) >= 0);
+}
+TK_DEVICE constexpr i64 cdiv(i64 a, i64 b) {
+    i64 q = a / b;
+    return q + (a % b != 0 && (a ^ b) >= 0);
+}
 
 // Float to integer: towards zero, saturating, NaN gives 0.
 TK_DEVICE int to_i32(float x) { return __float2int_rz(x); }

@@ -50,6 +50,7 @@ TK_DEVICE float sin(float x) { return ::sinf(x); }  // full range, 2 ulp
 TK_DEVICE float cos(float x) { return ::cosf(x); }
 TK_DEVICE float abs(float x) { return ::fabsf(x); }
 TK_DEVICE int abs(int x) { return x < 0 ? -x : x; }
+TK_DEVICE i64 abs(i64 x) { return x < 0 ? -x : x; }
 TK_DEVICE float relu(float x) { return ::fmaxf(x, 0.f); }
 
 // fmaxf and fminf drop a NaN if the other operand is a number.
