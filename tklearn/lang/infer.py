@@ -42,6 +42,7 @@ class Infer:
         self.bound: dict[ir.Sym, ir.Expr] = {}  # what a reference stands for
         self.entry_line: dict[ir.Function, int] = {}
         self.left_line: dict[Any, int] = {}
+        self.columns = self._columns()
 
     def run(self) -> None:
         for s in ir.walk([*self.k.body, *(x for f in self.k.functions for x in f.body)]):
@@ -69,6 +70,24 @@ class Infer:
             self.depth[p] = 0
         self.loops: list[Any] = []
         self.block(body)
+
+    def _columns(self) -> set[ir.Sym]:
+        """The names that hold threadIdx.x and never anything else."""
+        bodies = [self.k.body, *(f.body for f in self.k.functions)]
+        every = [n for body in bodies for n in ir.walk(body)]
+        found = {
+            n.sym
+            for n in every
+            if isinstance(n, ir.Decl)
+            and isinstance(n.init, ir.Special)
+            and n.init.name == "threadIdx.x"
+        }
+        for n in every:
+            targets = n.targets if isinstance(n, ir.Swap) else []
+            if isinstance(n, (ir.Assign, ir.AugAssign)):
+                targets = [n.target]
+            found -= {t.sym for t in targets if isinstance(t, ir.Var)}
+        return found
 
     # --------------------------------------------------------------------------- contexts
     def here(self, since: int = 0) -> Uni:
@@ -272,12 +291,20 @@ class Infer:
 
     def counts_warps(self, x: ir.Binary) -> bool:
         """threadIdx.x // 32 and the like: the same in each warp where warps do not cross rows."""
-        tx, ty, tz = self.k.threads
-        if not (isinstance(x.a, ir.Special) and x.a.name == "threadIdx.x"):
-            return False
-        if not isinstance(x.b, ir.Const) or (tx % 32 and ty * tz > 1):
+        if not (self.along_warps(x.a) and isinstance(x.b, ir.Const)):
             return False
         return (x.op == "//" and x.b.value % 32 == 0) or (x.op == ">>" and x.b.value >= 5)
+
+    def along_warps(self, x: ir.Expr) -> bool:
+        """threadIdx.x, or a name for it, where warps begin at its multiples of 32."""
+        tx, ty, tz = self.k.threads
+        if tx % 32 and ty * tz > 1:
+            return False
+        return (
+            x.sym in self.columns
+            if isinstance(x, ir.Var)
+            else isinstance(x, ir.Special) and x.name == "threadIdx.x"
+        )
 
     def e_Fma(self, x: ir.Fma) -> Uni:
         u = self.e(x.a) | self.e(x.b) | self.e(x.c)
@@ -293,7 +320,16 @@ class Infer:
 
     def e_Compare(self, x: ir.Compare) -> Uni:
         x.nonneg = True
-        return self.e(x.a) | self.e(x.b)
+        u = self.e(x.a) | self.e(x.b)
+        for a, b, ops in ((x.a, x.b, ("<", ">=")), (x.b, x.a, (">", "<="))):
+            if (
+                x.op in ops
+                and self.along_warps(a)
+                and isinstance(b, ir.Const)
+                and b.value % 32 == 0
+            ):
+                return Uni(WARP, u.deps)  # whole warps are below it, or not
+        return u
 
     def e_Logic(self, x: ir.Logic) -> Uni:
         u = self.e(x.a)
