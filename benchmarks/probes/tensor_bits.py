@@ -3,8 +3,8 @@
 Products: mma.sync in every input format on random, extreme and special numbers, 128 dot products a
 warp, compared with `numerics.mma_sync` here and now; some inputs and all kinds of results are kept
 for tests/test_tensor_bits.py. Functions: ex2, rcp and rsqrt on all fractions, at their edges and on
-every 251st float; largest differences of lg2, tanh, sin, cos; IEEE division and root. Also writes
-what would be needed to find lg2's and tanh's rules (`lg2_*`, `tanh_*`).
+every 251st float; largest differences of lg2, tanh, sin, cos; IEEE division and root. What would be
+needed to find lg2's and tanh's rules goes to a second file, NAME_tables.npz (about 1 MB).
 
 Run on the GPU machine (about 40 s), in the repository's root:
 
@@ -509,7 +509,10 @@ def main() -> None:
         about["seconds"][name] = round(time.perf_counter() - before, 1)
         # Written after each part: what is there counts if the rest does not finish.
         kept["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        np.savez_compressed(options.out, **kept)
+        tables = {k: v for k, v in kept.items() if k.startswith(("lg2_", "tanh_"))}
+        np.savez_compressed(options.out, **{k: v for k, v in kept.items() if k not in tables})
+        if tables:
+            np.savez(options.out.with_name(options.out.stem + "_tables.npz"), **tables)
     size = options.out.stat().st_size
     print(f"wrote {options.out}: {size} bytes; {time.perf_counter() - start:.0f} s")
 
