@@ -112,3 +112,20 @@ def test_print_takes_one_line_a_warp(tmp_path: Path, capsys: pytest.CaptureFixtu
     load(tmp_path, text).k[1](np.ones((1, 32), np.float32))
     (line,) = capsys.readouterr().out.splitlines()
     assert line == "[block (0, 0, 0) warp 0] x [" + " ".join(["0.3333"] * 32) + "]"
+
+
+def test_a_barrier_for_some_lanes(tmp_path: Path) -> None:
+    text = BLOCKS.replace("    y[", "    if threadIdx.x < 16:\n        block.sync()\n    y[")
+    with pytest.raises(tk.KernelFault, match="some lanes find this condition true") as e:
+        load(tmp_path, text).k[1](np.zeros((1, 32), np.float32))
+    assert e.value.hint.startswith("move that out of the 'if'")
+
+
+def test_a_report_says_which_lines_reach_past_the_end(tmp_path: Path) -> None:
+    text = TILE + "    warp.zero(t)\n    warp.store(y, t, (1, 0))\n"
+    m = load(tmp_path, text, head="import tklearn as tk\nfrom tklearn import warp\n")
+    report = str(m.k[1](np.zeros((16, 16), np.float32)))
+    assert (
+        "clipped: 256 elements past the end of an array (read as 0, not stored) by line 8;"
+        in report
+    )

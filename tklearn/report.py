@@ -174,9 +174,10 @@ class Report:
         if self.compiled is not None:
             parts.append(f"  {self.compiled}")
         if self.clipped:
-            n = sum(self.clipped.values())
+            n, lines = sum(self.clipped.values()), ", ".join(map(str, sorted(self.clipped)))
             parts.append(
-                f"  clipped: {n:,} elements past the end of an array (read as 0, not stored)"
+                f"  clipped: {n:,} elements past the end of an array (read as 0, not stored) "
+                f"by line {lines}; coordinates count tiles"
             )
         parts += [f"  note: {n}" for n in self.notes]
         return "\n".join(parts)

@@ -89,8 +89,8 @@ def lnot(a: Any) -> Any:
     return ~a if type(a) is ndarray else not a
 
 
-def truth(w: Any, c: Any, s: Any) -> bool:
-    """The one value that a plain condition has."""
+def truth(w: Any, c: Any, s: Any, barrier: int = 0) -> bool:
+    """The one value that a plain condition has. `barrier`: the line of a block.sync() under it."""
     if type(c) is not ndarray:
         return bool(c)
     if c.size == 1:
@@ -99,10 +99,11 @@ def truth(w: Any, c: Any, s: Any) -> bool:
     if (c != first).any():
         raise w.fault(
             "TK512",
-            "the condition differs between lanes or blocks here, and what it guards "
-            "is done by whole warps",
+            "some lanes find this condition true and others false, but it guards a barrier or "
+            "an operation that the 32 lanes of a warp do together",
             s,
-            hint="make it warp-uniform, or warp.uniform(x)",
+            hint="move that out of the 'if' or loop, or let the condition be the same in all "
+            "lanes of a warp, as with warpid()",
         )
     return first
 
