@@ -322,9 +322,7 @@ class Lowering(Expressions):
             wait = ast.Attribute(name("_w"), "barrier", ast.Load())
             return [ast.Expr(ast.Yield(call(wait, self.site(s), name(m))))]
         return [
-            ast.Expr(
-                call(self.op_function(s), name("_w"), self.site(s), name(m), *self.args(s, m))
-            )
+            ast.Expr(call(self.op_function(s), name("_w"), self.site(s), name(m), *self.args(s, m)))
         ]
 
     def s_Eval(self, s: ir.Eval, m: str) -> list[ast.stmt]:
