@@ -104,7 +104,9 @@ def coalescing(
     to stg128.
 
     A row is 128 bytes of memory, four sectors. Coloured words are asked for (the number is the
-    lane, the colour lane % 8); hatched grey ones are moved and not used.
+    lane, the colour lane % 8); hatched grey ones are moved and not used. Of a cp.async this is the
+    global side: into padded shared rows the hardware can move more sectors than it draws (the
+    report's cp_async_sectors counts those).
     """
     s = sector_map(source, at, which)
     return Picture(_figure(s), describe(s), s)

@@ -95,16 +95,17 @@ def _figure(r: Roofline) -> Any:
     fig = new_figure(7.2, 4.3)
     ax = fig.add_axes((0.11, 0.13, 0.85, 0.7))
     xs = [p.intensity for p in r.points] + [r.ridge]
-    x = np.geomspace(min(xs) / 8, max(xs) * 6, 64)
+    low = min(p.measured or p.bound for p in r.points) / 5e12
+    x = np.array([min(xs) / 8, r.ridge, max(xs) * 12])
     ax.loglog(x, np.minimum(x * r.bandwidth, r.tensor_flops) / 1e12, color="black", lw=1.6)
     ax.axvline(r.ridge, color="0.6", lw=0.8, ls=":")
     ax.text(
-        x[-1], r.tensor_flops / 1e12 * 1.12, f"tensor cores {r.tensor_flops / 1e12:,.0f} TFLOP/s",
-        ha="right", va="bottom", size=8,
+        x[-1] * 0.93, r.tensor_flops / 1e12 * 1.12,
+        f"tensor cores {r.tensor_flops / 1e12:,.0f} TFLOP/s", ha="right", va="bottom", size=8,
     )  # fmt: skip
-    ax.annotate(
-        f"DRAM {r.bandwidth / 1e9:,.0f} GB/s", (x[8], x[8] * r.bandwidth / 1e12), (-6, 4),
-        textcoords="offset points", size=8, ha="right", va="bottom",
+    ax.text(
+        2.4e12 * low / r.bandwidth, 1.8 * low, f"DRAM {r.bandwidth / 1e9:,.0f} GB/s",
+        ha="left", va="center", size=8,
     )  # fmt: skip
     for i, p in enumerate(r.points):
         colour, marker = OKABE_ITO[(i + 4) % 8], MARKERS[i % len(MARKERS)]
@@ -119,8 +120,7 @@ def _figure(r: Roofline) -> Any:
                 f"measured {p.measured / 1e12:,.0f}", (p.intensity, p.measured / 1e12), (8, -4),
                 textcoords="offset points", size=8,
             )  # fmt: skip
-    low = min(p.measured or p.bound for p in r.points) / 1e12
-    ax.set_ylim(low / 5, r.tensor_flops / 1e12 * 3)
+    ax.set_ylim(low, r.tensor_flops / 1e12 * 3)
     ax.set_xlim(x[0], x[-1])
     ax.set_xlabel("tensor-core FLOP per byte moved (counted by the run)", size=8.5)
     ax.set_ylabel("TFLOP/s", size=8.5)
