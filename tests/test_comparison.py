@@ -106,6 +106,13 @@ def test_unknown_options_are_refused(recorded: list) -> None:
         tk.compare(halve, 2, args(), speed=3)
 
 
+def test_what_is_no_kernel_and_no_tuple_is_refused() -> None:
+    with pytest.raises(tk.LaunchError, match="function is not a kernel"):
+        tk.compare(args, 2, ())  # type: ignore[arg-type]
+    with pytest.raises(tk.LaunchError, match=r"one tuple, not ndarray\n +hint: tk.compare\(kernel"):
+        tk.compare(halve, 2, np.zeros(64, np.float32))
+
+
 def test_the_digest_is_of_what_a_kernel_does() -> None:
     @tk.kernel(warps=2)
     def halve(x: tk.gl_fl, y: tk.gl_fl):

@@ -42,6 +42,8 @@ def refusal(folder: Path, line: str, head: str = "") -> tk.TkError:
         ("s = tk.float32(3)", "write tk.f32"),
         ("s = tk.blockIdx * 4", "write blockIdx.x, blockIdx.y or blockIdx.z"),
         ("s = t.T", "write tk.transpose(t)"),
+        ("s = t.max()", "write tk.row_max(t), one for each row, or tk.col_max(t)"),
+        ("s = t.exp()", "write tk.exp(t)"),
         ("s = tk.sum(t)", "of a tile: tk.sum(tk.col_sum(t))"),
         ("s = tk.rt_fl((16, 16))", "tk.rt_fl(rows, cols, layout=tk.row)"),
         ("s = tk.rv(128)", "tk.rv(dtype, n)"),

@@ -17,6 +17,7 @@ import numpy as np
 from tklearn import devices, recordings, tensor
 from tklearn.kernel import SIM_OPTIONS, Kernel, as_grid
 from tklearn.lang import ir
+from tklearn.lang.errors import LaunchError
 from tklearn.report import METRICS, Report
 
 
@@ -106,8 +107,16 @@ def compare(
             recording to show where there is no GPU.
         options: compile-time parameters by name, and options of kernel.sim.
 
-    Errors: whatever the simulator raises; the kernel is then not launched on the GPU.
+    Errors: TK400 for what is no kernel or no tuple of arguments; whatever the simulator raises:
+    the kernel is then not launched on the GPU.
     """
+    form = "tk.compare(kernel, blocks, (x, y))"
+    if not isinstance(kernel, Kernel):
+        raise LaunchError("TK400", f"{type(kernel).__name__} is not a kernel", hint=form)
+    if not isinstance(args, (tuple, list)):
+        raise LaunchError(
+            "TK400", f"the arguments must be one tuple, not {type(args).__name__}", hint=form
+        )
     grid = as_grid(grid)
     consts = {n: v for n, v in options.items() if n in kernel.params}
     unknown = [n for n in options if n not in kernel.params and n not in SIM_OPTIONS]

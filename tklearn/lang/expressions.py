@@ -781,7 +781,12 @@ class Expressions(Resolver):
         elif isinstance(t, GL):
             hint = "load a tile of it with warp.load(t, x, (row, col)), or index its elements"
         elif isinstance(t, (RT, RV)):
-            hint = f"functions stand before their arguments, as in tk.exp({ast.unparse(f.value)})"
+            x = ast.unparse(f.value)
+            hint = f"functions stand before their arguments, as in tk.exp({x})"
+            if isinstance(t, RT) and f"row_{f.attr}" in OPS:
+                hint = f"write tk.row_{f.attr}({x}), one for each row, or tk.col_{f.attr}({x})"
+            elif f.attr in OPS:
+                hint = f"write tk.{f.attr}({x})"
         raise self.fail(n, "TK102", f"{t} has no function '{f.attr}'", hint)
 
 
