@@ -281,8 +281,10 @@ class _Body:
             and t.base.type.dtype in NARROW
         )
         v = s.value
-        product = op == "+" and isinstance(v, ir.Binary) and v.op == "*"
-        fused = product and isinstance(t, ir.Index) and t.type.dtype.kind == "f"
+        fused: ir.Fma | None = None
+        if isinstance(t, ir.Index) and t.type.dtype.kind == "f" and op == "+":
+            if isinstance(v, ir.Binary) and v.op == "*":  # as where the sum is written out
+                fused = ir.Fma(t.type, s.loc, v.a, v.b, t)
         if not (floors or packed or fused or isinstance(t, ir.VecIndex)):
             symbol = "/" if op == "//" else op
             self.line(s.loc, f"{self.ex.place(t)} {symbol}= {self.ex(s.value)};")
@@ -293,14 +295,12 @@ class _Body:
             ref = self.names.fresh("place")
             place = f"auto&& {ref} = {self.ex.place(t)};"
             if fused:
-                new = f"fma({self.ex(v.a)}, {self.ex(v.b)}, float({ref}))"
+                new = f"fma({self.ex(fused.a)}, {self.ex(fused.b)}, float({ref}))"
             else:
                 new = f"{'floordiv' if op == '//' else 'floormod'}({ref}, {self.ex(v)})"
             self.line(s.loc, f"{{ {place} {ref} = {new}; }}")
             return
-        both: ir.Expr = ir.Binary(t.type, s.loc, op, t, v)
-        if fused:  # as where the sum is written out
-            both = ir.Fma(t.type, s.loc, v.a, v.b, t)
+        both = fused or ir.Binary(t.type, s.loc, op, t, v)
         self.line(s.loc, self._store(t, self.ex(both)) + ";")
 
     def _swap(self, s: ir.Swap) -> None:
