@@ -282,15 +282,15 @@ class _Body:
         )
         v = s.value
         fused: ir.Fma | None = None
-        if isinstance(t, ir.Index) and t.type.dtype.kind == "f" and op == "+":
-            if isinstance(v, ir.Binary) and v.op == "*":  # as where the sum is written out
-                fused = ir.Fma(t.type, s.loc, v.a, v.b, t)
+        summed = op == "+" and isinstance(t, ir.Index) and t.type.dtype.kind == "f"
+        if summed and isinstance(v, ir.Binary) and v.op == "*":  # as where the sum is written out
+            fused = ir.Fma(t.type, s.loc, v.a, v.b, t)
         if not (floors or packed or fused or isinstance(t, ir.VecIndex)):
             symbol = "/" if op == "//" else op
             self.line(s.loc, f"{self.ex.place(t)} {symbol}= {self.ex(s.value)};")
             return
         inside = t.idx if isinstance(t, (ir.Index, ir.VecIndex)) else []
-        if not pure(t) or any(isinstance(n, ir.Index) for n in ir.walk(inside)):
+        if not pure(t) or any(isinstance(n, ir.Index) for i in inside for n in ir.walk(i)):
             # its index would be evaluated, or read from memory, twice
             ref = self.names.fresh("place")
             place = f"auto&& {ref} = {self.ex.place(t)};"
