@@ -270,3 +270,14 @@ def test_the_first_warp_by_the_index_of_its_threads() -> None:
     assert y[0] == x.sum()
     with pytest.raises(tk.TkError, match="TK300"):
         other.sim[1](np.zeros(64, np.float32))
+
+
+# ----------------------------------------------------------------------------------------- messages
+def test_a_condition_without_its_parentheses_says_so() -> None:
+    @tk.kernel(threads=32)
+    def kernel(y: tk.gl_fl):
+        if y[0] > 1.0 & threadIdx.x < 7:
+            y[threadIdx.x] = 1.0
+
+    with pytest.raises(tk.TkError, match=r"TK200(.|\n)*write \(a < b\) & \(c < d\)"):
+        kernel.sim[1](np.zeros(32, np.float32))

@@ -293,7 +293,14 @@ class Expressions(Resolver):
                 "write // for the quotient rounded down, or float(a) / b",
             )
         if isf and op in ("&", "|", "^", "<<", ">>", "//", "%"):
-            raise self.fail(n, "TK200", f"'{op}' needs whole numbers, not {a.type} and {b.type}")
+            raise self.fail(
+                n,
+                "TK200",
+                f"'{op}' needs whole numbers, not {a.type} and {b.type}",
+                f"'{op}' binds tighter than a comparison: write (a < b) {op} (c < d), or 'and', 'or'"
+                if op in "&|^"
+                else "convert with int(x) first",
+            )
         if isinstance(b, ir.Const):
             self.possible(n, op, b.value, 64 if a.type == T.I64 else 32)
         if a.type == b.type == T.BOOL and op in ("&", "|", "^"):
