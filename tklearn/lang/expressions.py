@@ -297,7 +297,7 @@ class Expressions(Resolver):
                 n,
                 "TK200",
                 f"'{op}' needs whole numbers, not {a.type} and {b.type}",
-                f"'{op}' binds tighter than a comparison: write (a < b) {op} (c < d), or 'and', 'or'"
+                f"'{op}' binds tighter than comparisons: write (a < b) {op} (c < d), or 'and', 'or'"
                 if op in "&|^"
                 else "convert with int(x) first",
             )
