@@ -36,7 +36,7 @@ import patterns  # noqa: E402
 
 from tklearn import recordings  # noqa: E402
 from tklearn.lang import ir  # noqa: E402
-from tklearn.report import METRICS  # noqa: E402
+from tklearn.report import METRICS, TENSOR_MOVES  # noqa: E402
 
 FLAGS = ("--clock-control", "none", "--profile-from-start", "off")
 CSV = ("--csv", "--page", "raw", "--print-units", "base")
@@ -47,6 +47,7 @@ MORE = {
     "shared_red_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_red.sum",
     "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "cp_async_instructions": "smsp__inst_executed_op_ldgsts.sum",
+    "tensor_moves": TENSOR_MOVES,
 }
 # The same for cp.async, from instrumented code: a process of its own, on launches that have some.
 SASS = "smsp__sass_l1tex_{}_mem_global_op_ldgsts{}.sum"
@@ -56,7 +57,9 @@ ASYNC = {
     "cp_async_sectors_access": SASS.format("t_sectors_pipe_lsu", "_cache_access"),
     "cp_async_read_bypass": SASS.format("m_xbar2l1tex_read_sectors", "_cache_bypass"),
     "cp_async_read_access": SASS.format("m_xbar2l1tex_read_sectors", "_cache_access"),
-    "cp_async_hw_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts.sum",
+    "cp_async_shared_wavefronts": (
+        "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum"
+    ),
     "cp_async_shared_conflicts": (
         "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum"
     ),
@@ -209,7 +212,8 @@ def of_those(wanted: dict[str, str], known: set[str]) -> dict[str, str]:
 
 def measure(out: Path, known: set[str], until: float) -> None:
     """The recordings of all launches."""
-    keys = {m: k for k, (m, _) in METRICS.items() if m} | of_those(MORE, known)
+    keys = {m: k for k, (m, _) in METRICS.items() if m and "__sass_" not in m}
+    keys |= of_those(MORE, known)
     write(out / "counters.json", "all", profile("all", list(keys), until), keys)
 
 

@@ -175,24 +175,21 @@ def test_more_rows_than_one_chunk():
 
 
 def test_async_copies_of_many_rows():
-    """Each quarter-warp counted plainly; then rows that are one row, shifted."""
+    """Pairs counted plainly; then rows that are one row, shifted."""
     rng = np.random.default_rng(4)
     src, dst = rng.integers(0, 60, (2, 200, 32)) * 16
     src[rng.random(src.shape) < 0.2] = -1
     dst[5] = -1
 
-    def quarter(s, d):
-        pairs = [(a // 32, b // 32) for a, b in zip(s, d, strict=True) if a >= 0 and b >= 0]
-        return max(len({a for a, _ in pairs}), len({b for _, b in pairs}))
-
-    want = [
-        sum(quarter(s[i : i + 8].tolist(), d[i : i + 8].tolist()) for i in range(0, 32, 8))
-        for s, d in zip(src, dst, strict=True)
-    ]
-    assert access.async_sectors_many(src, dst).tolist() == want
+    for count, unit in ((access.async_sectors_many, 32), (access.async_requested_many, 128)):
+        want = [
+            len({(a // unit, b // 32) for a, b in zip(s, d, strict=True) if a >= 0 and b >= 0})
+            for s, d in zip(src.tolist(), dst.tolist(), strict=True)
+        ]
+        assert count(src, dst).tolist() == want
     src, dst = np.arange(32) * 16 + np.array([[[0], [32], [48]], [[0], [64], [16]]])
     assert access.async_sectors_many(src[:2], dst[:2]).tolist() == [16, 16]
-    assert access.async_sectors_many(src, dst).tolist() == [16, 16, 20]
+    assert access.async_sectors_many(src, dst).tolist() == [16, 16, 17]
 
 
 def test_no_rows():
@@ -225,7 +222,8 @@ def test_cp_async():
     padded = lane // 8 * 144 + lane % 8 * 16  # rows of 128 bytes, 144 apart
     assert access.shared("cpasync16cg", padded) == (0, 0)
     assert access.sectors("cpasync16cg", padded) == 18  # measured: tile_pitch144
-    assert access.sectors("cpasync16cg", padded, source=lane * 64) == 32
+    assert access.sectors("cpasync16cg", padded, source=lane * 128) == 32
+    assert access.async_sectors_many(lane[None] * 16, padded[None])[0] == 24  # moved
     assert access.sectors("cpasync4ca", lane * 4, source=lane * 128) == 32
     half = np.where(lane < 16, lane * 16, -1)
     assert access.sectors("cpasync16ca", half) == 8

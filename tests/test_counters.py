@@ -37,6 +37,24 @@ REASONS = [
         "mma.sync in fp8 is emulated by two HMMA on sm_90 (FACTS.md 7)",
     ),
 ]
+# (launch, counter) -> (what was recorded, why it is not the simulator's), until recorded again.
+ONCE = {
+    ("105 async f16 col 32x32", "shared_ld_wavefronts"): (168, "one replay more in one run"),
+    ("105 async f16 col 32x32", "shared_ld_conflicts"): (1, "one replay more in one run"),
+    ("134 row_vec, col_vec f32 row 16", "shared_ld_wavefronts"): (
+        8,
+        "ptxas had moved two loads into the branch of the four lanes that store what they read; "
+        "memory.cuh makes these loads volatile since",
+    ),
+}
+# Launches recorded without `tensor_moves` whose SASS has an HFMA2.MMA, a move of a constant on the
+# tensor pipe: the counter of its instructions reads those, too.
+MOVES = re.compile(
+    r"reduction |softmax long|rotary "
+    r"|0(04 strided i64|06 strided f32|07 strided f16|08 strided bf16"
+    r"|13 strided i32|30 shared f32|39 shared i64|44 ldmatrix|45 ldmatrix|54 atomic|56 atomic"
+    r"|86 shared tile)|116 async"
+)
 # A recording's counter -> the simulator's, where the names differ. Others are kept to be looked at.
 SAME = {"shared_atom_wavefronts": "shared_atomic_wavefronts"}
 CASES = {c.name: c for c in patterns.all_cases()}
@@ -81,12 +99,44 @@ def test_recordings_equal_the_simulator(name: str) -> None:
     assert r["digest"] == ir.digest(case.spec(args)), "the kernel has changed: record again"
     assert r["data"] == counters.data_digest(args), "the arguments have changed: record again"
     total = case.kernel.sim[case.grid](*args, **case.consts).total
+    counts = dict(r["counters"])
+    if "tensor_moves" in counts:
+        counts["tensor_instructions"] -= counts["tensor_moves"]
+    elif MOVES.match(name):
+        del counts["tensor_instructions"]
     differ = {}
-    for key, measured in r["counters"].items():
+    for key, measured in counts.items():
         mine = SAME.get(key, key)
-        if mine in total and total[mine] != measured and not reason(name, mine):
+        if mine not in total or total[mine] == measured or reason(name, mine):
+            continue
+        if ONCE.get((name, key), (None,))[0] != measured:
             differ[mine] = {"simulated": total[mine], "measured": measured}
     assert not differ, f"{name} ({case.about}): {differ}"
+
+
+LINES = json.loads((DATA / "lines_h200.json").read_text())
+
+
+@pytest.mark.parametrize("name", sorted(LINES))
+def test_counters_by_line(name: str) -> None:
+    """What the profiler gives to a line of the C++ file is what the simulator gives to its line of
+    Python. Lines of headers (softmax) are those of whole operations: only sums."""
+    case = CASES[name]
+    report = case.kernel.sim[case.grid](*case.args(), **case.consts)
+    parts = {
+        "memory_l1_wavefronts_shared": ("shared_ld_wavefronts", "shared_st_wavefronts"),
+        "memory_l1_wavefronts_shared_ideal": ("shared_ld_ideal", "shared_st_ideal"),
+        "memory_l2_theoretical_sectors_global": ("global_ld_sectors", "global_st_sectors"),
+        "memory_l2_theoretical_sectors_global_ideal": ("global_ld_ideal", "global_st_ideal"),
+    }
+    for metric, keys in parts.items():
+        got = LINES[name].get(metric, {})
+        lines = {n: sum(c.get(k, 0) for k in keys) for n, c in report.lines.items()}
+        if all("(Python " in at for at in got):
+            by_line = {int(at.split("(Python ")[1][:-1]): n for at, n in got.items()}
+            assert by_line == {n: c for n, c in lines.items() if c}, metric
+        else:
+            assert sum(got.values()) == sum(lines.values()), metric
 
 
 def test_something_is_recorded() -> None:

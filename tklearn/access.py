@@ -7,7 +7,8 @@ This file knows byte offsets of 32 lanes and nothing else: no tiles, no types, n
 imports the standard library and NumPy.
 
 * `shared` and `sectors` take the op names of the data file and one access.
-* `shared_many`, `sectors_many`, `async_sectors_many` take n accesses at once, for the simulator.
+* `shared_many`, `sectors_many`, `async_sectors_many` and `async_requested_many` take n accesses at
+  once, for the simulator.
 
 An offset is a byte offset; a negative one means that the lane is inactive. Offsets are aligned to
 the width of the access (the hardware faults otherwise); the forms for one access check that, the
@@ -84,8 +85,8 @@ def sectors(
 
     op: `ldg8 .. ldg128`, `stg8 .. stg128` with `offsets` into global memory; or `cpasync...` with
     `offsets` into shared memory and `source` into global memory (default: lane i reads at i times
-    the width, as the measurements did). cp.async.ca moves the distinct sectors of its source,
-    cp.async.cg what `async_sectors_many` says.
+    the width, as the measurements did). cp.async.ca moves the distinct sectors of its source; for
+    cp.async.cg this counter reads what `async_requested_many` says.
 
     Returns `l1tex__t_sectors_pipe_lsu_mem_global` for the access. Raises ValueError as `shared`.
     """
@@ -100,7 +101,7 @@ def sectors(
     read = _one(range(0, LANES * width, width) if source is None else source, width, op)
     read = np.where(target < 0, -1, read)
     if op == "cpasync16cg":
-        return int(async_sectors_many(read[None], target[None])[0])
+        return int(async_requested_many(read[None], target[None])[0])
     return int(sectors_many(read[None])[0])
 
 
@@ -195,25 +196,37 @@ def async_sectors_many(source: ArrayLike, target: ArrayLike) -> Counts:
     """Sectors[n] (int64) of n 16-byte cp.async.cg accesses, which pass L1 by.
 
     source, target: integers [n, 32], global and shared byte offsets; a lane is inactive if either
-    is negative. Every quarter-warp moves the distinct sectors of its source, or the distinct
-    32-byte pieces of shared memory it writes where those are more (rows padded by 16 bytes). Rows
-    that are one row shifted as a whole by multiples of 32 bytes on each side cost one row.
+    is negative. A warp moves one sector for each distinct pair of a global sector and a 32-byte
+    piece of shared memory that it goes to: a sector that is split over two pieces (rows padded by
+    16 bytes, a source 16 bytes off) is read twice.
 
-    Equal to the 30 measured patterns. They leave the case open in which source and target are both
-    permuted inside a quarter-warp; FACTS.md 1 has pairs (source sector, target piece) for it.
+    Equal to `smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts` and to the sectors that came
+    from L2, in every measured launch. Rows that are one row shifted as a whole by multiples of 32
+    bytes on each side cost one row.
     """
+    return _async_pairs(source, target, SECTOR)
+
+
+def async_requested_many(source: ArrayLike, target: ArrayLike) -> Counts:
+    """What `l1tex__t_sectors_pipe_lsu_mem_global_op_ld` reads for the same accesses, [n] (int64).
+
+    The counter takes each distinct pair of a 128-byte line of global memory and a 32-byte piece of
+    shared memory for one sector: more or fewer than are moved where the two sides are not aligned
+    alike. `source` counts from a 128-byte line. Equal to the 30 measured patterns and to every
+    measured launch.
+    """
+    return _async_pairs(source, target, 128)
+
+
+def _async_pairs(source: ArrayLike, target: ArrayLike, unit: int) -> Counts:
+    """Distinct pairs (unit of the source, 32-byte piece of the target) of each row."""
     src, dst = np.asarray(source, np.int64), np.asarray(target, np.int64)
     if src.ndim != 2 or src.shape[1] != LANES or src.shape != dst.shape:
         raise ValueError(f"source and target have shape [n, 32], not {src.shape}, {dst.shape}")
     n = len(src)
-    if n > 1 and _same_shape(src, SECTOR) and _same_shape(dst, SECTOR):
-        return np.repeat(async_sectors_many(src[:1], dst[:1]), n)
-    idle = (src | dst) < 0
-    quarters = [
-        _distinct(np.where(idle, -1, side >> 5).reshape(-1, 8)).reshape(-1, 4)
-        for side in (src, dst)
-    ]
-    return np.maximum(*quarters).sum(axis=1)
+    if n > 1 and _same_shape(src, unit) and _same_shape(dst, SECTOR):
+        return np.repeat(_async_pairs(src[:1], dst[:1], unit), n)
+    return _distinct(np.where((src | dst) < 0, -1, (src // unit << 26) + (dst >> 5)))
 
 
 def _check(kind: str, width: int) -> None:

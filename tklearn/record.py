@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tklearn import comparison, recordings
-from tklearn.report import METRICS
+from tklearn.report import METRICS, TENSOR_MOVES
 
 PROFILER_FLAGS = ("--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base")
 
@@ -86,7 +86,9 @@ def with_counters(found: list[recordings.Recording], notebook: Path) -> list[rec
     """The recordings with the hardware's counters, from a run of the notebook under Nsight
     Compute."""
     names = "|".join(sorted({re.escape(r.kernel) for r in found}))
-    metrics = {m: key for key, (m, _) in METRICS.items() if m}
+    # Metrics of instrumented code would run every kernel several times more.
+    metrics = {m: key for key, (m, _) in METRICS.items() if m and "__sass_" not in m}
+    metrics[TENSOR_MOVES] = "tensor_moves"
     command = ["ncu", *PROFILER_FLAGS, "--metrics", ",".join(metrics)]
     command += ["--kernel-name", f"regex:^({names})$", sys.executable, "-m", "tklearn.record"]
     command += [str(notebook), "--counters-only"]
@@ -113,6 +115,9 @@ def read_profile(text: str, metrics: dict[str, str]) -> list[dict[str, int]]:
             value = (row.get(metric) or "").replace(",", "")
             if value:
                 counts[key] = round(float(value))
+        moves = counts.pop("tensor_moves", 0)
+        if "tensor_instructions" in counts:
+            counts["tensor_instructions"] -= moves
         out.append(counts)
     return out
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-# Short key -> (the profiler's metric, what one unit is). FACTS.md 1 and 2 give the rules.
+# Short key -> (the profiler's metric, what one unit is). FACTS.md 1 and 2 give the rules. The
+# metrics of global loads include the reads of cp.async, which have a counter of their own, too.
 METRICS: dict[str, tuple[str, str]] = {
     "global_ld_requests": ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "warp instructions"),
     "global_ld_sectors": ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "32-byte sectors"),
@@ -40,15 +41,22 @@ METRICS: dict[str, tuple[str, str]] = {
     ),
     "shared_atomic_wavefronts": ("", "passes of shared atomics"),
     "tensor_instructions": (
-        "sm__inst_executed_pipe_tensor_op_hmma.sum",
+        "sm__inst_executed_pipe_tensor_op_hmma.sum",  # less TENSOR_MOVES
         "mma.sync warp instructions",
     ),
     "tensor_flops": ("sm__ops_path_tensor_op_hmma_src_bf16_dst_fp32.sum", "2*M*N*K"),
     "cp_async_bytes": ("", "bytes"),
-    "cp_async_sectors": ("", "32-byte sectors"),
+    "cp_async_sectors": (
+        "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum",
+        "32-byte sectors",
+    ),
     "barriers": ("", "warp arrivals at block.sync"),
     "atomics": ("", "lane operations"),
 }
+
+# ptxas moves constants by an HFMA2 on the tensor pipe, which the counter of its instructions takes
+# in (once a warp in some kernels without a product); this counter has those only.
+TENSOR_MOVES = "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum"
 
 
 @dataclass(frozen=True)

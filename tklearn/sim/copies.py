@@ -25,10 +25,12 @@ class Copy:
 
     __slots__ = ("key", "mem", "values", "win", "chunk", "kinds", "times")
 
-    def __init__(self, key: Any, mem: SharedMem, win: Any, chunk: int, blocks: int) -> None:
+    def __init__(
+        self, key: Any, mem: SharedMem, win: Any, chunk: int, blocks: int, later: bool
+    ) -> None:
         self.key, self.mem, self.win, self.chunk = key, mem, win, chunk
         self.values: Any = None
-        self.kinds = win.keys()
+        self.kinds = win.keys(128 if later else 32)
         self.times = blocks // max(sum(k[2] for k in self.kinds), 1)
 
     def arrive(self) -> None:
@@ -79,7 +81,9 @@ def _count(w: Any, s: Any, kind: str, c: Copy, g: Any, threads: int) -> None:
             w.add(s, delta, n * c.times)
 
 
-def _copy(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int) -> tuple[Copy, bool]:
+def _copy(
+    w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, later: bool = False
+) -> tuple[Copy, bool]:
     """The copy that this execution belongs to: all warps' k-th run of one statement is one copy."""
     turn = w.turns.get(s.id, 0)
     w.turns[s.id] = turn + 1
@@ -88,7 +92,7 @@ def _copy(w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int) -> tu
     if c is not None and c.key == key:
         return c, False
     win = _window(w, s, mem, g, at)
-    c = mem.copy = Copy(key, mem, win, _chunk(mem, g), w.batch.n)
+    c = mem.copy = Copy(key, mem, win, _chunk(mem, g), w.batch.n, later)
     return c, True
 
 
@@ -96,7 +100,7 @@ def group_load(
     w: Any, s: Any, mem: SharedMem, g: Any, at: tuple, threads: int, later: bool
 ) -> None:
     """Copy a tile of `g` into `mem`, by `threads` threads; `later`: with cp.async."""
-    c, first = _copy(w, s, mem, g, at, threads)
+    c, first = _copy(w, s, mem, g, at, threads, later)
     if first:
         w.batch.flush(g)
         if g.owners is not None and g.read:

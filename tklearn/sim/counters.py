@@ -254,18 +254,24 @@ def copy_delta(
 
 
 def _async_delta(c: plans.Copy, warp: int, start: int) -> Delta:
-    """cp.async: 16 bytes go past L1 and count no wavefronts, 8 and 4 are written as a store is."""
+    """cp.async; start: of the tile from a 128-byte line. The profiler counts its reads with the
+    global loads, too, and none of its writes with the shared stores."""
     g, sh = _from(c.global_offsets[warp], start), c.shared_offsets[warp]
-    nbytes = int((sh >= 0).sum()) * c.width
-    if c.width == 16:
-        sectors = int(access.async_sectors_many(g, sh).sum())
-        seen = (("global", "async", 16, g), ("shared", "async", 16, sh))
-        return Delta(*seen, cp_async_bytes=nbytes, cp_async_sectors=sectors)
-    sectors = int(access.sectors_many(g, c.width).sum())
-    wave, least = access.shared_many("st", c.width, sh)
-    st = shared_counts("st", int(wave.sum()), int(least.sum())).values
-    seen = (("global", "async", c.width, g), ("shared", "st", c.width, sh))
-    return Delta(*seen, cp_async_bytes=nbytes, cp_async_sectors=sectors, **st)
+    requests, sectors, ideal = _sectors(g, start=0, width=c.width)
+    moved = sectors
+    if c.width == 16:  # past L1
+        moved = int(access.async_sectors_many(g, sh).sum())
+        sectors = int(access.async_requested_many(g, sh).sum())
+    seen = (
+        ("global", "async", c.width, g),
+        ("shared", "async" if c.width == 16 else "st", c.width, sh),
+    )
+    return Delta(
+        *seen,
+        cp_async_bytes=int((sh >= 0).sum()) * c.width,
+        cp_async_sectors=moved,
+        **global_counts("ld", requests, sectors, ideal).values,
+    )
 
 
 @lru_cache(maxsize=1 << 12)

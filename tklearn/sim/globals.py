@@ -276,8 +276,11 @@ class Window:
                 r0, c0 = int(r[k]) * R, int(c[k]) * C
                 plane[b[k], d[k], r0 : r0 + vr, c0 : c0 + vc] = v[k if len(v) > 1 else 0, :vr, :vc]
 
-    def keys(self) -> list[tuple[Any, int, int]]:
-        """(limit or None, start in a sector, blocks) of each kind of place, for counting."""
+    def keys(self, unit: int = 32) -> list[tuple[Any, int, int]]:
+        """(limit or None, start in a sector, blocks) of each kind of place, for counting.
+
+        unit: 128 where the start in a 128-byte line is wanted.
+        """
         g = self.g
         sb, sd, sr, sc = g.bstr4
         if self.single:
@@ -288,17 +291,18 @@ class Window:
                 + self.r * self.rows * sr
                 + self.c * self.cols * sc
             )
-            return [((self.left if self.clipped else None), int(at) % 32, 1)]
+            return [((self.left if self.clipped else None), int(at) % unit, 1)]
         if not self.clipped and not (
-            (self.rows * sr) % 32 or (self.cols * sc) % 32 or sd % 32 or sb % 32
+            (self.rows * sr) % unit or (self.cols * sc) % unit or sd % unit or sb % unit
         ):
-            return [(None, g.start % 32, 1)]
+            return [(None, g.start % unit, 1)]
         at = g.start + self.b * sb + self.d * sd + self.r * self.rows * sr + self.c * self.cols * sc
         if self.left is None:
-            starts, counts = np.unique(at % 32, return_counts=True)
+            starts, counts = np.unique(at % unit, return_counts=True)
             return [(None, int(x), int(n)) for x, n in zip(starts, counts)]
         lr, lc = (_clip(x, k) for x, k in zip(self.left, (self.rows, self.cols)))
-        kinds, counts = np.unique((np.asarray(at) % 32 << 48) + (lr << 24) + lc, return_counts=True)
+        key = (np.asarray(at) % unit << 48) + (lr << 24) + lc
+        kinds, counts = np.unique(key, return_counts=True)
         full = (self.rows << 24) + self.cols
         return [
             (None if x & (1 << 48) - 1 == full else (x >> 24 & 0xFFFFFF, x & 0xFFFFFF), x >> 48, n)

@@ -203,12 +203,14 @@ TK_DEVICE void store(st<U, R, C, SW, PAD>& s, const rt<T, R, C, L>& t) { store(w
 
 // ---- vectors: element e of the vector is at p[e]
 
-// Run of RUN neighbours of format U, one access of at most 16 bytes at a time.
+// Run of RUN neighbours of format U, one access of at most 16 bytes at a time. `access` to 8 bytes:
+// ptxas otherwise moves a load into the branch of the lanes that use it.
 template <class V, class U> TK_DEVICE void load_run(V& v, int k, const typename num<U>::bits* p) {
     using T = typename V::type;
     constexpr int RUN = V::RUN, BYTES = RUN * (int)sizeof(U);
     if constexpr (RUN == 1) {
-        v.set_bits(k, convert_bits<T, U>(*p));
+        const typename num<U>::bits x = *reinterpret_cast<const access<typename num<U>::bits>*>(p);
+        v.set_bits(k, convert_bits<T, U>(x));
     } else {
         u32 w[BYTES >= 4 ? BYTES / 4 : 1];
         if constexpr (BYTES >= 16) {
@@ -218,12 +220,12 @@ template <class V, class U> TK_DEVICE void load_run(V& v, int k, const typename 
                 w[4 * i] = x.x, w[4 * i + 1] = x.y, w[4 * i + 2] = x.z, w[4 * i + 3] = x.w;
             }
         } else if constexpr (BYTES == 8) {
-            const uint2 x = *reinterpret_cast<const uint2*>(p);
-            w[0] = x.x, w[1] = x.y;
+            const u64 x = *reinterpret_cast<const access<u64>*>(p);
+            w[0] = (u32)x, w[1] = (u32)(x >> 32);
         } else if constexpr (BYTES == 4) {
-            w[0] = *reinterpret_cast<const u32*>(p);
+            w[0] = *reinterpret_cast<const access<u32>*>(p);
         } else {
-            w[0] = *reinterpret_cast<const u16*>(p);
+            w[0] = *reinterpret_cast<const access<u16>*>(p);
         }
 #pragma unroll
         for (int i = 0; i < RUN / 2; i++)
