@@ -111,7 +111,7 @@ def test_dot_is_the_definition(arch: str, dtype: str, out: str) -> None:
 @pytest.mark.parametrize("arch", ["ampere", "hopper"])
 @pytest.mark.parametrize(("dtype", "out"), [("bf16", "fp32"), ("tf32", "fp32"), ("fp16", "fp32"),
                                             ("fp16", "fp16")])  # fmt: skip
-@pytest.mark.parametrize("exponents", [(-3, 3), (-14, 14), (-70, 30), (-126, -50)])
+@pytest.mark.parametrize("exponents", [(-3, 3), (-14, 14), (-14, -9), (-70, 30), (-126, -50)])
 def test_product_is_dot(arch: str, dtype: str, out: str, exponents: tuple[int, int]) -> None:
     """Both ways of computing a matrix (see tensor_core.py), whatever the exponents."""
     rng = np.random.default_rng(8)
@@ -202,6 +202,16 @@ def test_facts_measured_on_an_h200() -> None:
     assert one_dot([(0.0, huge)], tiny) == 1  # zero products take no part in E
 
 
+def test_a_zero_accumulator_has_no_exponent_in_float16() -> None:
+    """Not even the least of float16: E is the floor, -21, so 2^-46 decides a tie. Both ways."""
+    a, b = np.float32([[2.0**-12, 2.0**-23]]), np.float32([[2.0**-13], [2.0**-23]])
+    got = numerics.product(a, b, np.float32([[0.0]]), dtype="fp16", out="fp16")
+    assert got[0, 0] == 2.0**-24
+    assert one_dot([(2.0**-12, 2.0**-13), (2.0**-23, 2.0**-23)], 0.0, "fp16", "fp16") == (
+        bits_of(2.0**-24)
+    )
+
+
 def test_infinities_and_nan() -> None:
     inf, nan = float("inf"), float("nan")
     assert one_dot([(1.0, inf), (1.0, 1.0)], 0.0) == 0x7F800000
@@ -250,8 +260,6 @@ def test_numba_gives_the_same_bits(arch: str) -> None:
 
 # ------------------------------------------------------------------------- measured on an H200
 def recorded() -> dict:
-    if not RECORDING.exists():
-        pytest.skip(f"no {RECORDING.name}: benchmarks/probes/tensor_bits.py makes it on a GPU")
     return dict(np.load(RECORDING))
 
 
@@ -275,7 +283,12 @@ def test_recorded_products() -> None:
 
 
 def test_recorded_counts() -> None:
-    """The probe compared at least a million dot products on the GPU machine: all equal."""
-    total = json.loads(bytes(recorded()["about"]))["products"]["total"]
-    assert total["dots"] >= 1_000_000
-    assert total["mismatches"] == 0
+    """The probe compared at least a million dot products on the GPU machine.
+
+    One of 4,718,592 was unequal on 2026-11-30, by a fault in the model (a zero c had an exponent).
+    Its problem is kept and equal now: test_recorded_products.
+    """
+    counts = json.loads(bytes(recorded()["about"]))["products"]
+    assert counts.pop("total")["dots"] >= 1_000_000
+    wrong = {k: v["mismatches"] for k, v in counts.items() if v["mismatches"]}
+    assert wrong in ({}, {"fp16h tiny": 1})

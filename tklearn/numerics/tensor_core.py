@@ -328,9 +328,10 @@ def _float32_work(
     depth = x.shape[2]
     drop = np.int64(-1 << (52 - core.mantissa))
     ea, eb, base = _narrow_exponents(ea, eb, cells, depth)
-    # Exponent fields of c are raised to what the result's type, the scale and int8 can hold.
+    # Exponent fields of c are raised to what the result's type, the scale and int8 can hold; for a
+    # zero c, to the floor of E.
     no_c = base + _NO_C if ea.dtype == np.int8 else _LOW
-    lowest = np.uint8(max(_LEAST[out], _LOW, no_c) + 127)
+    lowest, of_zero = (np.uint8(max(e, _LOW, no_c) + 127) for e in (_LEAST[out], _FLOOR[out]))
     unsigned = np.dtype(f"u{ea.itemsize}")
     bias_c = unsigned.type((127 + base) % (1 << 8 * ea.itemsize))  # wraps
     bias = np.int32(core.fraction + 127 - base)
@@ -345,6 +346,8 @@ def _float32_work(
             ks = range(first, min(first + core.block, depth))
             field = (c.view(np.int32) >> 23).astype(np.uint8)  # without the sign
             np.maximum(field, lowest, out=field)
+            if of_zero < lowest:
+                np.copyto(field, of_zero, where=c == 0)
             most = (field.astype(unsigned) - bias_c).view(ae.dtype)
             for k in ks:
                 np.add(ae[:, :, k, None], be[:, k, None], out=e)
