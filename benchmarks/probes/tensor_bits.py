@@ -2,8 +2,10 @@
 
 Products: mma.sync in every input format on random, extreme and special numbers, 128 dot products a
 warp, compared with `numerics.mma_sync` here and now; some inputs and all kinds of results are kept
-for tests/test_tensor_bits.py. Functions: ex2, rcp and rsqrt on all fractions, at their edges and on
-every 251st float; largest differences of lg2, tanh, sin, cos; IEEE division and root. What would be
+for tests/test_tensor_bits.py. Functions: ex2, rcp and rsqrt on all fractions, at their edges, on
+every 251st float and, against the same rules in CUDA, on all floats; IEEE division and root; the
+largest differences of lg2, log, tanh, sin and cos from double precision, over all floats. Kernels
+are compiled as tklearn compiles a learner's: CuPy's own compiler would add -ftz. What would be
 needed to find lg2's and tanh's rules goes to a second file, NAME_tables.npz (about 1 MB).
 
 Run on the GPU machine (about 40 s), in the repository's root:
@@ -21,6 +23,7 @@ import hashlib
 import json
 import lzma
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tklearn import numerics
+from tklearn.cuda.compile import OPTIONS, arch_name, load_nvrtc
 from tklearn.numerics import functions
 
 FRACTIONS = 1 << 23
@@ -87,6 +91,7 @@ MAPS = {
     "ex2": 'asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));',
     "rcp": 'asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));',
     "rsqrt": 'asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));',
+    "log": 'asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); y = __fmul_rn(y, 0.6931471805599453f);',
     "lg2": 'asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));',
     "tanh": 'asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));',
     "sin": "y = sinf(x);",
@@ -108,6 +113,92 @@ extern "C" __global__ void map_{name}(const float* X, float* Y, int n) {{
     )
 
 
+# What numerics.functions says of ex2, rcp and rsqrt, on T, the GPU's results for all fractions.
+RULES = {
+    "ex2": """
+        double d = -1;  // flushed below
+        if (e == 0) d = 1;
+        else if (x >= 128.f) want = __int_as_float(0x7f800000);
+        else if (x > -200.f) {
+            long long u = (long long)(fabsf(x) * 8388608.f), v = x < 0 ? -u : u;
+            if (x < 0 && (v & 0x7fffff)) v -= 1;
+            d = ldexp((double)T[v & 0x7fffff], (int)(v >> 23));
+        }
+        if (d >= 0x1p-126) want = (float)d;""",
+    "rcp": """
+        double d = ldexp((double)T[m], 127 - e);
+        want = e == 0 ? __int_as_float(0x7f800000) : e == 255 || d < 0x1p-126 ? 0.f : (float)d;
+        want = copysignf(want, x);""",
+    "rsqrt": """
+        int octave = ~e & 1;  // of the table: [1, 2) or [2, 4)
+        double d = ldexp((double)T[octave << 23 | m], (127 - e + octave) >> 1);
+        want = e == 0 ? copysignf(__int_as_float(0x7f800000), x)
+            : x < 0 ? __int_as_float(0x7fffffff) : e == 255 ? 0.f : (float)d;""",
+}
+WORST = {  # what is measured: function, exact function, which x, error
+    "log2 absolute [0.5, 2]": ("lg2", "log2(X)", "x >= 0.5f && x <= 2.f", "d"),
+    "log2 relative": ("lg2", "log2(X)", "x > 0.f && (x < 0.5f || x > 2.f)", "d / fabs(exact)"),
+    "log absolute [0.5, 2]": ("log", "log(X)", "x >= 0.5f && x <= 2.f", "d"),
+    "log relative": ("log", "log(X)", "x > 0.f && (x < 0.5f || x > 2.f)", "d / fabs(exact)"),
+    "tanh relative": ("tanh", "tanh(X)", "x != 0.f", "d / fabs(exact)"),
+    "sin ulp": ("sin", "sin(X)", "true", "ulps(d, exact)"),
+    "cos ulp": ("cos", "cos(X)", "true", "ulps(d, exact)"),
+}
+
+
+def all_floats_source() -> str:
+    """check_NAME counts unequal results; worst_N finds the largest error and its argument."""
+    loop = """
+    unsigned stride = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;
+    for (unsigned long long i = first; i < 1ull << 32; i += stride) {
+        float x = __uint_as_float((unsigned)i), y;"""
+    out = [
+        """
+__device__ double ulps(double d, double exact) {
+    float f = fabsf((float)exact);
+    int e = (int)(__float_as_uint(f) >> 23);
+    return ldexp(d, 150 - (e > 1 ? e : 1));
+}"""
+    ]
+    for name, rule in RULES.items():
+        out.append(f"""
+extern "C" __global__ void check_{name}(const float* T, unsigned long long* bad, float* where) {{{loop}
+        {MAPS[name]}
+        int e = (int)(i >> 23) & 255, m = (int)i & 0x7fffff;
+        float want = 0.f;
+        if (x != x) want = __int_as_float(0x7fffffff);
+        else {{{rule}
+        }}
+        if (__float_as_uint(y) != __float_as_uint(want)) {{ atomicAdd(bad, 1ull); *where = x; }}
+    }}
+}}""")
+    for n, (name, exact, which, error) in enumerate(WORST.values()):
+        out.append(f"""
+extern "C" __global__ void worst_{n}(unsigned long long* out) {{
+    unsigned long long worst = 0;{loop}
+        if ((i >> 23 & 255) == 255 || !({which})) continue;
+        {MAPS[name]}
+        double exact = {exact.replace("X", "(double)x")}, d = fabs((double)y - exact);
+        unsigned long long key = (unsigned long long)__float_as_uint((float)({error})) << 32 | (unsigned)i;
+        if (key > worst) worst = key;
+    }}
+    atomicMax(out, worst);
+}}""")
+    return "".join(out)
+
+
+def compiled(arch: int) -> bytes:
+    """The kernels, with the options of tklearn's own."""
+    nvrtc = load_nvrtc()
+    text = mma_source() + map_source() + all_floats_source()
+    program = nvrtc.createProgram(text, "bits.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, (f"-arch={arch_name(arch)}", *OPTIONS))
+    except nvrtc.NVRTCError:
+        raise SystemExit(nvrtc.getProgramLog(program)) from None
+    return bytes(nvrtc.getCUBIN(program)) + b"\0"  # CuPy drops the last byte
+
+
 class Gpu:
     """Runs the kernels through CuPy."""
 
@@ -115,9 +206,11 @@ class Gpu:
         import cupy
 
         self.cupy = cupy
-        self.module = cupy.RawModule(
-            code=mma_source() + map_source(), options=("-std=c++17", "-fmad=false")
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "bits.cubin"
+            file.write_bytes(compiled(int(cupy.cuda.Device().compute_capability)))
+            self.module = cupy.RawModule(path=str(file))
+            self.module.get_function("map_ex2")  # loads it
         p = cupy.cuda.runtime.getDeviceProperties(0)
         self.name = p["name"].decode()
         self.driver = cupy.cuda.runtime.driverGetVersion()
@@ -138,6 +231,21 @@ class Gpu:
         )
         return y.get()
 
+    def check(self, name: str, table: Any) -> tuple[int, float]:
+        """Of all floats: how many results are not the rule's, and one of them."""
+        cp = self.cupy
+        bad, where = cp.zeros(1, np.uint64), cp.zeros(1, np.float32)
+        args = (cp.asarray(table), bad, where)
+        self.module.get_function(f"check_{name}")((4096,), (256,), args)
+        return int(bad.get()[0]), float(where.get()[0])
+
+    def worst(self, n: int) -> list[float]:
+        """Largest error of measure n over all floats, and its argument."""
+        out = self.cupy.zeros(1, np.uint64)
+        self.module.get_function(f"worst_{n}")((4096,), (256,), (out,))
+        words = out.get().view(np.float32)
+        return [float(words[1]), float(words[0])]
+
 
 class Dry:
     """The model in place of the GPU, to try this program."""
@@ -150,6 +258,12 @@ class Dry:
 
     def map(self, name: str, x: Any) -> Any:
         return reference(name, x)
+
+    def check(self, name: str, table: Any) -> tuple[int, float]:
+        return 0, 0.0
+
+    def worst(self, n: int) -> list[float]:
+        return [0.0, 0.0]
 
 
 # ---------------------------------------------------------------------------------- the products
@@ -401,17 +515,26 @@ def maps(gpu: Any, kept: dict[str, Any]) -> dict[str, Any]:
     f = np.arange(FRACTIONS, dtype=np.uint32)
     one = (f | np.uint32(0x3F800000)).view(np.float32)  # [1, 2)
     part = (f.astype(np.float64) / FRACTIONS).astype(np.float32)  # [0, 1), exact
-    hashes = {}
+    hashes, tables = {}, {}
     for key, name, x, scale in (
         ("ex2", "ex2", part, 23), ("rcp", "rcp", one, 24),
         ("rsqrt1", "rsqrt", one, 24), ("rsqrt2", "rsqrt", one * np.float32(2), 24),
     ):  # fmt: skip
         got = compare(gpu, name, x, f"all fractions ({key})", report)
+        tables[key] = got
         table = np.ldexp(got, scale).astype("<i4")
         hashes[key] = hashlib.sha256(table.tobytes()).hexdigest()
     compare(gpu, "ex2", -part, "all negative fractions", report)
     compare(gpu, "ex2", -one * np.float32(16), "[-32, -16)", report)
     report["sha256"] = hashes
+    tables["rsqrt"] = np.concatenate([tables.pop("rsqrt1"), tables.pop("rsqrt2")])
+    for name, table in tables.items():
+        bad, where = gpu.check(name, table)
+        report[f"{name} all floats"] = {"values": 1 << 32, "mismatches": bad, "first": []}
+        print(f"{name} all floats: {bad}", where if bad else "", flush=True)
+    report["worst"] = {what: gpu.worst(n) for n, what in enumerate(WORST)}
+    for what, v in report["worst"].items():
+        print("all floats:", what, v, flush=True)
     edge = edges()
     every = np.arange(0, 1 << 32, 251, dtype=np.uint32).view(np.float32)
     for name in ("ex2", "rcp", "rsqrt"):
@@ -478,17 +601,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("tensor_bits.npz"))
     parser.add_argument("--problems", type=int, default=512, help="of 128 dot products, per kind")
     parser.add_argument("--dry", action="store_true", help="the model in place of the GPU")
-    parser.add_argument("--compile", metavar="ARCH", help="compile only, no GPU needed")
+    parser.add_argument("--compile", metavar="90", help="compile only, no GPU needed")
     options = parser.parse_args()
     if options.compile:
-        from cupy.cuda import nvrtc
-
-        program = nvrtc.createProgram(mma_source() + map_source(), "bits.cu", (), ())
-        try:
-            nvrtc.compileProgram(program, (f"-arch={options.compile}", "-std=c++17", "-fmad=false"))
-        except nvrtc.NVRTCError:
-            raise SystemExit(nvrtc.getProgramLog(program)) from None
-        print(len(nvrtc.getCUBIN(program)), "bytes")
+        print(len(compiled(int(options.compile))), "bytes")
         return
     start = time.perf_counter()
     gpu = Dry() if options.dry else Gpu()
@@ -498,6 +614,7 @@ def main() -> None:
         "driver": gpu.driver,
         "command": " ".join(sys.argv),
         "date": time.strftime("%Y-%m-%d %H:%M"),
+        "options": OPTIONS,
         "seconds": {},
     }
     for name, part in (
