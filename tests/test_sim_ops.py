@@ -573,3 +573,32 @@ def test_attention_with_a_two_stage_pipeline(schedule):
     assert outs[0] == outs[1]
     assert r.total["shared_ld_conflicts"] == r.total["shared_st_conflicts"] == 0
     assert r.total["tensor_flops"] == 2 * 2 * 4 * 192 * 192 * 64
+
+
+@tk.kernel(warps=1)
+def ragged_product(A: tk.gl_bf, B: tk.gl_bf, C: tk.gl_fl):
+    a = tk.rt_bf(16, 16)
+    b = tk.rt_bf(16, 16, tk.col)
+    acc = tk.rt_fl(16, 16)
+    warp.zero(acc)
+    for k in range(tk.cdiv(A.cols, 16)):
+        warp.load(a, A, (blockIdx.y, k))
+        warp.load(b, B, (k, blockIdx.x))
+        warp.mma_AB(acc, a, b)
+    warp.store(C, acc, (blockIdx.y, blockIdx.x))
+
+
+@pytest.mark.parametrize("mma", ["fast", "exact"])
+@pytest.mark.parametrize("shape", [(20, 100, 17), (64, 64, 64), (33, 48, 80)])
+def test_products_have_one_order_of_additions(shape, mma):
+    """Whether blocks run together or alone, and whatever lies beside them in memory."""
+    m, k, n = shape
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal((m, k), dtype=np.float32).astype(ml_dtypes.bfloat16)
+    B = rng.standard_normal((k, n), dtype=np.float32).astype(ml_dtypes.bfloat16)
+    found = []
+    for batch in (True, False):
+        C = np.zeros((m, n), np.float32)
+        ragged_product.sim[-(-n // 16), -(-m // 16)](A, B, C, batch=batch, mma=mma)
+        found.append(C.tobytes())
+    assert found[0] == found[1]

@@ -32,28 +32,24 @@ class Tile:
     """A register tile or vector: `a` is (blocks or 1, rows, cols) or (blocks or 1, n) float32.
 
     It may be kept as a Spread until somebody asks. `mine` is the array that only this tile holds
-    and may therefore be added to in place. `owed` is a product that is still to be added (see
-    ops.Product); reading `a` settles it.
+    and may therefore be added to in place.
     """
 
-    __slots__ = ("type", "name", "_a", "mine", "owed")
+    __slots__ = ("type", "name", "_a", "mine")
 
     def __init__(self, type: Any, name: str, a: Any = None) -> None:
         self.type, self.name, self._a = type, name, a
         self.mine: Any = None
-        self.owed: Any = None
 
     @property
     def a(self) -> Any:
-        if self.owed is not None:
-            self.owed.settle(self)
-        elif type(self._a) is Spread:
+        if type(self._a) is Spread:
             self._a = self._a.expand()
         return self._a
 
     @a.setter
     def a(self, value: Any) -> None:
-        self._a, self.owed = value, None
+        self._a = value
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.type} = {self.a}"

@@ -1,9 +1,9 @@
 """Tensor-core operations: products of tiles, single instructions on registers, ldmatrix.
 
-A product is float32 (`mma="fast"`), with f32 inputs rounded to tf32 and f16 sums rounded to f16;
-products of neighbouring windows are put together before they are computed. With `mma="exact"` it
-has the tensor core's bits (exact.py). This file knows
-fragments (lang/layouts.py) and how tiles are kept; it schedules nothing.
+A product is float32 (`mma="fast"`), with f32 inputs rounded to tf32 and f16 sums rounded to f16,
+one for each mma operation, so that a batch has the bits of single blocks. With `mma="exact"` it has
+the tensor core's bits (exact.py). This file knows fragments (lang/layouts.py) and how tiles are
+kept; it schedules nothing.
 """
 
 from __future__ import annotations
@@ -23,84 +23,22 @@ from tklearn.sim.spread import Spread, matmul
 ndarray = np.ndarray
 
 
-LONGEST = 256  # inner size of a product that is put together from neighbouring pieces
-
-
-class Product:
-    """a @ b that an accumulator owes; windows that lie side by side join into one product.
-
-    Kernels cut the inner dimension into steps of one instruction; NumPy is much faster on longer
-    ones. `exact`: None, or the inputs' and the accumulator's dtype and the architecture.
-    """
-
-    __slots__ = ("a", "b", "exact", "k", "end")
-
-    def __init__(self, a: Any, b: Any, exact: tuple[str, str, str] | None) -> None:
-        self.a, self.b, self.exact = a, b, exact
-        self.k = _array(a).shape[2]
-        self.end: Any = None
-
-    def extend(self, a: Any, b: Any) -> bool:
-        """Take a @ b in, if a continues the columns of mine and b the rows."""
-        x, y, p, q = _array(self.a), _array(self.b), _array(a), _array(b)
-        if p.base is not x.base or q.base is not y.base or x.base is None or y.base is None:
-            return False
-        k = p.shape[2]
-        if (
-            p.strides != x.strides
-            or q.strides != y.strides
-            or self.k + k > LONGEST
-            or len(p) != len(x)
-        ):
-            return False
-        if self.end is None:
-            self.end = (_address(x) + self.k * x.strides[2], _address(y) + self.k * y.strides[1])
-        at = (_address(p), _address(q))
-        if at != self.end:
-            return False
-        self.k += k
-        self.end = (at[0] + k * p.strides[2], at[1] + k * q.strides[1])
-        return True
-
-    def settle(self, acc: Tile) -> None:
-        """Add the product to the accumulator."""
-        acc.owed = None
-        a, b = self.a, self.b
-        if self.k != _array(a).shape[2]:
-            a, b = _longer(a, 2, self.k), _longer(b, 1, self.k)
-        if self.exact is not None:
-            acc.a = acc.mine = exact.tile_product(a, b, acc.a, *self.exact)
-            return
-        r, now = matmul(a, b), acc.a
-        if now is acc.mine and len(now) >= len(r):
-            now += r
-        else:
-            acc._a = acc.mine = r + now if len(now) > len(r) else np.add(r, now, out=r)
-
-
-def _array(x: Any) -> Any:
-    return x.u if type(x) is Spread else x
-
-
-def _address(x: Any) -> int:
-    return x.__array_interface__["data"][0]
-
-
-def _longer(x: Any, axis: int, k: int) -> Any:
-    """The window x, its `axis` made k long; the memory behind it belongs to the same array."""
-    if type(x) is Spread:
-        return x.like(_longer(x.u, axis, k))
-    shape = list(x.shape)
-    shape[axis] = k
-    return np.ndarray(shape, x.dtype, x.base, _address(x) - _address(x.base), x.strides)
+def _add(acc: Tile, a: Any, b: Any, how: tuple[str, str, str] | None) -> None:
+    """acc += a @ b. `how`: None, or the dtypes of inputs and accumulator, and the architecture."""
+    if how is not None:
+        acc.a = acc.mine = exact.tile_product(a, b, acc.a, *how)
+        return
+    r, now = matmul(a, b), acc.a
+    if now is acc.mine and len(now) >= len(r):
+        now += r
+    else:
+        acc.a = acc.mine = r + now if len(now) > len(r) else np.add(r, now, out=r)
 
 
 def _operand(w: Any, s: Any, t: Tile, transposed: bool, tf32: bool) -> Any:
     """A factor of a product, as it is kept."""
-    if t.owed is not None or t._a is None:
-        use(t, w, s)
-    if t.mine is t._a:
-        t.mine = None  # the product keeps the array: later sums go into a new one
+    if t._a is None:
+        use(t, w, s)  # has the message
     x = t._a
     if type(x) is Spread:
         return x.map(lambda u: _factor(u, transposed, tf32)) if transposed or tf32 else x
@@ -134,18 +72,13 @@ def _mma(ta: bool, tb: bool) -> Callable:
             )
         tf32 = x.dtype.itemsize == 4
         a, b = _operand(w, s, left, ta, tf32), _operand(w, s, right, tb, tf32)
-        if acc.owed is not None:
-            if acc.owed.extend(a, b):
-                return
-            acc.owed.settle(acc)
         how = None
         if w.launch.exact:
             exact.check(w, s, x.dtype.name)
             how = x.dtype.name, d.dtype.name, w.launch.arch
-        acc.owed = Product(a, b, how)
+        _add(acc, a, b, how)
         if d.dtype.itemsize != 4 and how is None:
-            acc.owed.settle(acc)
-            acc._a = acc.mine = numerics.round_to(acc._a, d.dtype.name)
+            acc.a = acc.mine = numerics.round_to(acc.a, d.dtype.name)
 
     return mma
 
