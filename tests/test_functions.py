@@ -194,6 +194,16 @@ def test_recorded_bounds() -> None:
         assert 0.2 * most < (maps[key][v] if v == 0 else maps[key][v][0]) <= most, key
 
 
+def test_recorded_bounds_of_all_floats() -> None:
+    worst = recorded().get("worst")
+    if worst is None:
+        pytest.skip("recorded before the probe looked at all floats")
+    assert len(worst) == 7
+    for key, (error, _) in worst.items():
+        most = numerics.BOUNDS[key.split()[0]].most
+        assert 0 < error <= most, key
+
+
 def test_recorded_edges_are_within_the_bounds() -> None:
     """Zeros, infinities and NaN equal; the rest within the bound (subnormals of sin: see above)."""
     data = np.load(RECORDING)

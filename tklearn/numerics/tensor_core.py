@@ -69,7 +69,7 @@ _FLOOR = {"fp32": -133, "fp16": -21}  # of E, by the result's type
 _ALIAS = {"f16": "fp16", "f32": "fp32"}
 _NOTHING = -4000  # the exponent of zero: never the largest
 _NAN = np.uint32(0x7FFFFFFF).view(np.float32)  # the tensor core's only NaN
-_CELLS = 1 << 14  # elements of a result worked on at once: they stay in the first cache levels
+_CELLS = 1 << 15  # elements of a result worked on at once: they stay in the second cache level
 
 
 def dot(
@@ -335,6 +335,7 @@ def _float32_work(
     unsigned = np.dtype(f"u{ea.itemsize}")
     bias_c = unsigned.type((127 + base) % (1 << 8 * ea.itemsize))  # wraps
     bias = np.int32(core.fraction + 127 - base)
+    powers = _powers(ea, eb, core.block)
 
     def work(i: Any, j: Any, rows: slice, c: F32) -> F32:
         a, ae, b, be = x[i, rows], ea[i, rows], y[j], eb[j]
@@ -349,9 +350,21 @@ def _float32_work(
             if of_zero < lowest:
                 np.copyto(field, of_zero, where=c == 0)
             most = (field.astype(unsigned) - bias_c).view(ae.dtype)
-            for k in ks:
-                np.add(ae[:, :, k, None], be[:, k, None], out=e)
+            if powers is not None:
+                of_a, of_b, inverse, zeros = powers
+                np.dot(of_a[rows, ks.start : ks.stop], of_b[ks.start : ks.stop], out=t[0])
+                np.right_shift(t.view(np.int32), 23, out=ti)
+                ti -= 1
+                ti *= inverse
+                ti >>= 10  # (field - 1) / s
+                np.copyto(e, ti, casting="unsafe")
+                if zeros:
+                    np.copyto(e, np.int8(-64), where=t == 0)
                 np.maximum(most, e, out=most)
+            else:
+                for k in ks:
+                    np.add(ae[:, :, k, None], be[:, k, None], out=e)
+                    np.maximum(most, e, out=most)
             power = most.astype(np.int32)
             np.subtract(bias, power, out=power)
             power <<= 23
@@ -381,6 +394,23 @@ def _float32_work(
         return c
 
     return work
+
+
+def _powers(ea: NDArray[Any], eb: NDArray[Any], block: int) -> tuple[F32, F32, int, bool] | None:
+    """To find the largest sums of exponents by a matrix product: for int8 ones of two matrices.
+
+    A sum of `block` terms 2**(s * e), 2**s > block, is in [2**(s * top), 2**(s * top + s)): top is
+    its exponent over s. Returns both factors' powers (0 for zero), 1024 / s rounded up, which
+    divides by s, and whether there are zeros; None if float32 cannot hold all.
+    """
+    s = block.bit_length()
+    if len(ea) + len(eb) > 2 or ea.dtype != np.int8:
+        return None
+    if s * (int(ea.max()) + int(eb.max())) + s > 250:
+        return None
+    power = np.ldexp(np.float32(1), s * np.arange(128) - 63)  # no factor's exponent is above 30
+    power[64:] = 0  # -64, zero, from the end
+    return power.take(ea[0]), power.take(eb[0]), -(-1024 // s), min(ea.min(), eb.min()) < 0
 
 
 _NO_C = -34  # stands for the exponent of a zero c, relative to `base`
