@@ -132,6 +132,12 @@ NUMBERS = """
 * bf16, f16 and fp8 live in memory and in tiles. A lane that reads one holds f32; storing rounds to
   nearest even, and fp8 saturates. u8 becomes i32.
 * Arithmetic of narrow tiles is done in f32 and rounded once for each operation.
+* f32 `+ - * /` and `tk.sqrt` round to nearest even and keep subnormals. `tk.exp`, `tk.exp2`, `tk.rsqrt`
+  and `tk.rcp` take subnormals as zero and give zero for them.
+* `k.sim[blocks](x, y, mma="exact", arch="hopper")` gives the GPU's bits for tensor-core products and
+  the functions of numbers, but for `tk.log`, `tk.log2`, `tk.tanh`, `tk.sin` and `tk.cos`:
+  `tk.numerics.BOUNDS` states how far the GPU's may lie from the exact result. `mma="fast"`, the
+  default, multiplies tiles as NumPy does in f32.
 """
 
 NAMES = """

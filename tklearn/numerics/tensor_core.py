@@ -10,8 +10,9 @@ c at a time (the table `CORES`) and, for each block:
 
 Source: FACTS.md 7: measured by Khattak and Mikaitis on A100 and H200, and again on an H200 for the
 floor, zeros and subnormals (-133 for float32 results, -21 for float16). `benchmarks/probes/
-tensor_bits.py` asks a GPU again, for infinities and NaN too. The order of products inside a block
-makes no difference; which products share a block does.
+tensor_bits.py` compared 4,718,592 dot products of an H200's mma.sync, infinities, NaN and overflow
+included (tests/data/h200_tensor_bits.npz); it does not ask wgmma. The order of products inside a
+block makes no difference; which products share a block does.
 
 Two ways give the same bits: float32 products (products of narrow numbers fit), cut by conversion to
 integers, for matrices whose exponents leave room; float64 for everything else. This file knows

@@ -3,6 +3,11 @@
 Knows the order in which the header library (mma.cuh) gives the inner dimension of tiles to
 instructions, because it decides which products a tensor core adds at once. The arithmetic itself is
 numerics.tensor_core and numerics.functions.
+
+What it guarantees: products with the bits of mma.sync, and maps with those of the instructions, but
+for log, log2, tanh, sin and cos, whose differences numerics.BOUNDS states. Softmax and attention
+tiles equal an H200's (tests/test_exact_tiles.py). Atomic sums of floats depend on their order,
+which a GPU does not fix.
 """
 
 from __future__ import annotations
