@@ -102,12 +102,7 @@ def _read(fn: pytypes.FunctionType) -> tuple[ast.FunctionDef, str]:
         lines, first = inspect.getsourcelines(fn.__code__)
         file = inspect.getsourcefile(fn.__code__) or file
     except (OSError, TypeError, IndexError, SyntaxError) as e:
-        raise SourceError(
-            "TK103",
-            f"the source text of '{fn.__name__}' cannot be found",
-            hint="write the kernel in a file or in a notebook cell, "
-            "not at the plain Python prompt or in exec",
-        ) from e
+        raise _not_found(fn) from e
     indented = lines[0][:1].isspace()
     try:
         tree = ast.parse(("if True:\n" if indented else "") + "".join(lines))
@@ -116,6 +111,9 @@ def _read(fn: pytypes.FunctionType) -> tuple[ast.FunctionDef, str]:
     node: Any = tree.body[0]
     if indented:
         node = node.body[0]
+    here = isinstance(node, ast.FunctionDef) and node.name == fn.__code__.co_name
+    if not here and file in ("<string>", "<stdin>"):
+        raise _not_found(fn)  # since 3.13 Python keeps some such text, and not always this one
     if not isinstance(node, ast.FunctionDef):
         raise _not_plain(fn, Loc(file, first, 0, first))
     if node.name != fn.__code__.co_name:
@@ -135,6 +133,15 @@ def _read(fn: pytypes.FunctionType) -> tuple[ast.FunctionDef, str]:
             "give parts of the expression names of their own",
         )
     return node, file
+
+
+def _not_found(fn: pytypes.FunctionType) -> SourceError:
+    return SourceError(
+        "TK103",
+        f"the source text of '{fn.__name__}' cannot be found",
+        hint="write the kernel in a file or in a notebook cell, "
+        "not at the plain Python prompt or in exec",
+    )
 
 
 def _not_plain(fn: Any, loc: Loc | None) -> SourceError:
