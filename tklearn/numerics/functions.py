@@ -50,27 +50,12 @@ class Bound(NamedTuple):
 _AROUND_1 = "absolute in [0.5, 2], else relative"
 BOUNDS: dict[str, Bound] = {
     "log2": Bound(
-        _AROUND_1,
-        2.3e-7,
-        "H200: 2.16e-7 absolute on all of [0.5, 2), 2.30e-7 relative on nine other octaves and "
-        "subnormals; PTX manual, lg2.approx: 2**-22",
+        _AROUND_1, 2.3e-7, "H200, all floats: 2.16e-7 absolute, 2.30e-7 relative; PTX: 2**-22"
     ),
-    "log": Bound(_AROUND_1, 3.0e-7, "that of log2, and the rounding of its product with ln 2"),
-    "tanh": Bound(
-        "relative",
-        1.0e-5,
-        "H200: 9.92e-6 on every 16th float from 2**-20 to 32; PTX manual, tanh.approx: 2**-11",
-    ),
-    "sin": Bound(
-        "units in the last place",
-        1.5,
-        "H200: 1.46 on 6 million floats up to 1000; CUDA programming guide, sinf: 2",
-    ),
-    "cos": Bound(
-        "units in the last place",
-        1.5,
-        "H200: 1.47 on 8 million floats of all exponents; CUDA programming guide, cosf: 2",
-    ),
+    "log": Bound(_AROUND_1, 2.7e-7, "H200, all floats: 1.75e-7 absolute, 2.60e-7 relative"),
+    "tanh": Bound("relative", 1.2e-5, "H200, all floats: 1.12e-5; PTX, tanh.approx: 2**-11"),
+    "sin": Bound("units in the last place", 1.6, "H200, all floats: 1.50; CUDA guide, sinf: 2"),
+    "cos": Bound("units in the last place", 1.6, "H200, all floats: 1.52; CUDA guide, cosf: 2"),
 }
 """Measured by benchmarks/probes/tensor_bits.py (tests/data/h200_tensor_bits.npz), rounded up."""
 
