@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tklearn as tk
-from tklearn import block, laneid, threadIdx, warp
+from tklearn import block, blockDim, laneid, threadIdx, warp
 from tklearn.cuda.emit import emit
 from tklearn.sim import machine
 
@@ -281,3 +281,17 @@ def test_a_condition_without_its_parentheses_says_so() -> None:
 
     with pytest.raises(tk.TkError, match=r"TK200(.|\n)*write \(a < b\) & \(c < d\)"):
         kernel.sim[1](np.zeros(32, np.float32))
+
+
+@tk.kernel(threads=64)
+def by_block_dim(x: tk.gl(tk.i32), y: tk.gl(tk.i32)):
+    for i in range(threadIdx.x, x.cols, blockDim.x):
+        y[i] = x[i] * 2
+
+
+def test_a_loop_may_step_by_the_blocks_size() -> None:
+    x = np.arange(300, dtype=np.int32)
+    y = np.zeros_like(x)
+    by_block_dim[1](x, y)
+    assert (y == 2 * x).all()
+    assert "i += 64" in by_block_dim.source()

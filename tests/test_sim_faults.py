@@ -849,3 +849,18 @@ def test_a_read_that_comes_too_early_is_a_race(schedule):
     assert e.value.code == "TK500"
     assert e.value.loc.line == first + 9
     assert f"put block.sync() between line {first + 7} and line {first + 9}" in e.value.hint
+
+
+@tk.kernel(threads=32)
+def absolute(x: tk.gl(tk.i32), y: tk.gl(tk.i32)):
+    y[threadIdx.x] = abs(x[threadIdx.x])
+
+
+def test_the_least_number_has_no_absolute_value():
+    x = np.arange(-5, 27, dtype=np.int32)
+    y = np.zeros(32, np.int32)
+    absolute.sim[1](x, y)
+    assert (y == np.abs(x)).all()
+    x[7] = -(2**31)
+    with pytest.raises(tk.KernelFault, match="TK510"):
+        absolute.sim[1](x, y)

@@ -93,6 +93,9 @@ def specialise(
     return kernel
 
 
+BLOCK_DIMS = ("blockDim.x", "blockDim.y", "blockDim.z")
+
+
 class Unit:
     """What all functions of one kernel share: specialised helpers, shared memory, architecture."""
 
@@ -563,6 +566,8 @@ class Front(Expressions):
 
     def counted(self, n: ast.For, call: ast.Call, target: ast.Name) -> list[ir.Stmt]:
         step = self.static(call.args[2]) if len(call.args) == 3 else 1
+        if isinstance(step, DeviceName) and step.path in BLOCK_DIMS and self.unit is not None:
+            step = self.unit.threads[BLOCK_DIMS.index(step.path)]  # the block's size is a constant
         if not isinstance(step, int) or isinstance(step, bool) or step == 0:
             raise self.fail(
                 call.args[2],

@@ -80,7 +80,7 @@ STATEMENTS = [
      "`A[{i, j}] = x;`"),
     ("`if c:` `elif` `else`", "By lane, by warp or by block. On compile-time values only the branch "
      "taken is read.", "`if (c) { ... }`"),
-    ("`for i in range(a, b, s):`", "Bounds are read once, the step is a compile-time number, `i` is "
+    ("`for i in range(a, b, s):`", "Bounds are read once, the step is a compile-time number or `blockDim.x`, `i` is "
      "not assigned.", "`for (int i = a; ...)`"),
     ("`for i in tk.static_range(n):`", "Unrolled: `i` is a compile-time number in each step.",
      "`{ ... } { ... }`"),

@@ -353,6 +353,14 @@ for _n, _f in {
     "relu": lambda x: np.fmax(x, np.float32(0)),
 }.items():
     OPS[_n] = _map(_f, numerics.MAPS.get(_n, _f))
+_float_abs = OPS["abs"]
+
+
+@op("abs")
+def _abs(w: Any, s: Any, m: Any, x: Any) -> Any:
+    if _kind(s.node.type) == "i32":  # -2**31 has no absolute value: as its negation, an error
+        lanes.isub(w, 0, np.minimum(x, 0), m, s, "i32")
+    return _float_abs(w, s, m, x)
 
 
 def _extreme(f_int: Callable, f_float: Callable, fold: Callable, python: Callable) -> Callable:
