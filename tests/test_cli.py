@@ -7,10 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from tklearn import cli
+
+nbformat = pytest.importorskip("nbformat")
 
 TABLE = "             predicted  simulated  measured\nwavefronts         128        128       128"
 

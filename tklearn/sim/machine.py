@@ -78,6 +78,8 @@ def simulate(
 ) -> Result:
     """Run `kernel` on `grid` with `args`: for each parameter an array in storage dtype or a number.
 
+    `check`: "off" leaves out races, unwritten memory and copies in flight; "fast" is as "full" at
+    these levels (checks of asynchronous kernels may be coarser with it).
     Arrays are written in place. `blocks` limits the run to some blocks, as (x, y, z) or linear
     numbers. `progress` is told how many blocks are done, batch by batch. `trace` keeps the
     accesses of the first block (trace.py). `mma="exact"` computes products with the bits of
