@@ -169,3 +169,62 @@ def test_profiles_are_read_in_order_of_launch() -> None:
         '"1","halve","5",""\n'
     )
     assert read_profile(text, {"a.sum": "a", "b.sum": "b"}) == [{"a": 1024, "b": 7}, {"a": 5}]
+
+
+def test_another_model_with_a_longer_name_is_not_shown(recorded: list) -> None:
+    recorded.append(recording(device="NVIDIA A100"))
+    assert recordings.find(halve.ir(*args()), args(), (2, 1, 1), "A100") is not None
+    recorded[0] = recording(device="NVIDIA RTX 4090")
+    assert recordings.find(halve.ir(*args()), args(), (2, 1, 1), "A100") is None
+
+
+@tk.kernel(warps=2)
+def scaled(N: tk.const, x: tk.gl_fl, y: tk.gl_fl):
+    t = tk.rt_fl(16, 32)
+    warp.load(t, x, (blockIdx.x * 2 + warpid(), 0))
+    t *= N
+    warp.store(y, t, (blockIdx.x * 2 + warpid(), 0))
+
+
+def test_compile_time_arguments_may_stand_anywhere(recorded: list) -> None:
+    table = tk.compare(scaled, 2, (3, *args()))
+    assert {r.quantity: r for r in table.rows}["global ld sectors"].simulated == "256"
+    moved = 2 * args()[0].nbytes
+    assert {r.quantity: r for r in table.rows}["time"].predicted == f"{moved / 4.8e12 * 1e6:.2f} us"
+
+
+@pytest.fixture
+def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that is the simulator: its name is in the table, its arrays are copies."""
+    monkeypatch.setattr("tklearn.comparison.gpu_here", lambda: True)
+    monkeypatch.setattr("tklearn.comparison._to_gpu", np.copy)
+    monkeypatch.setattr("tklearn.cuda.launch.device_name", lambda *_: "NVIDIA RTX 4090")
+
+
+def test_the_prediction_is_for_the_gpu_that_measures(pretended_gpu: None) -> None:
+    table = tk.compare(halve, 2, args())
+    assert table.device == "RTX 4090"
+    assert tk.compare(halve, 2, args(), device="T4").device == "T4"
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1.5])
+def test_a_difference_cannot_hide(
+    pretended_gpu: None, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    """A NaN on one machine is a difference, not equality."""
+    kept = type(halve).__getitem__
+
+    def broken(k: tk.Kernel, grid: object) -> object:
+        def launch(*a: object, **given: np.ndarray) -> object:
+            report = kept(k, grid)(*a, **given)
+            given["y"][3, 4] = wrong
+            return report
+
+        return launch
+
+    monkeypatch.setattr(type(halve), "__getitem__", broken)
+    x, y = args()
+    x[3, 4] = 1.0
+    row = tk.compare(halve, 2, (x, y)).rows[0]
+    assert row.measured == ("inf" if wrong != 1.5 else "1")
+    assert row.reason

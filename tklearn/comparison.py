@@ -20,6 +20,8 @@ from tklearn.lang import ir
 from tklearn.lang.errors import LaunchError
 from tklearn.report import METRICS, Report
 
+DEFAULT = "H200"  # the GPU of the project's recordings
+
 
 @dataclass(frozen=True)
 class Row:
@@ -97,14 +99,14 @@ class Comparison:
 
 
 def compare(
-    kernel: Kernel, grid: Any, args: Any, *, device: str = "H200", **options: Any
+    kernel: Kernel, grid: Any, args: Any, *, device: str | None = None, **options: Any
 ) -> Comparison:
     """Runs one launch on copies of `args` on the simulator, then on the GPU if there is one.
 
     Args:
         kernel: a @tk.kernel. grid: as in kernel[grid]. args: the positional arguments, NumPy arrays
-            and numbers. device: the GPU of the prediction (a name of devices.DEVICES) and of the
-            recording to show where there is no GPU.
+            and numbers. device: the GPU of the prediction and of the recording to show, a name of
+            devices.DEVICES; by default the GPU of this machine, else the H200.
         options: compile-time parameters by name, and options of kernel.sim.
 
     Errors: TK400 for what is no kernel or no tuple of arguments; whatever the simulator raises:
@@ -123,25 +125,30 @@ def compare(
     if unknown:
         kernel.bind(tuple(args), {**consts, unknown[0]: None})  # raises with the kernel's form
     sim_options = {n: v for n, v in options.items() if n not in consts}
-    host = [_copy(a) for a in args]
-    simulated = kernel.sim[grid](*host, **consts, **sim_options)
+    values, static = kernel.bind(tuple(args), consts)
     spec = kernel.ir(*args, **consts)
-    numbers = [a for n, a in zip(kernel.params, args, strict=False) if n not in consts]
+    names = [s.name for s in spec.params]
+    host = [_copy(a) for a in values]
+    simulated = kernel.sim[grid](**dict(zip(names, host, strict=True)), **static, **sim_options)
+    live = gpu_here()
+    device = device or (_model_here() if live else DEFAULT)
     out = Comparison(kernel.__name__, device, [], simulated)
     measured: dict[str, int] = {}
     error: float | None = None
     seconds: float | None = None
-    if gpu_here():
-        on_gpu = [_to_gpu(a) for a in args]
+    if live:
+        on_gpu = [_to_gpu(a) for a in values]
+        given = {**dict(zip(names, on_gpu, strict=True)), **static}
         if RECORDER is not None and RECORDER.counting:
-            kernel.counting[grid](*on_gpu, **consts)
+            kernel.counting[grid](**given)
             return out
-        out.gpu = kernel[grid](*on_gpu, **consts)
+        out.gpu = kernel[grid](**given)
         error = _largest_difference(spec, host, on_gpu)
         seconds = out.gpu.seconds
-        _maybe_record(out, kernel, spec, numbers, grid, error, seconds)
+        if RECORDER is not None and seconds is not None:
+            RECORDER.add(kernel, spec, values, grid, error, seconds)
     else:
-        out.recording = recordings.find(spec, numbers, grid, device)
+        out.recording = recordings.find(spec, values, grid, device)
         if out.recording is not None:
             measured, error, seconds = (
                 out.recording.counters,
@@ -150,9 +157,19 @@ def compare(
             )
         else:
             text = inspect.getsource(kernel.fn)
-            out.notes.append(recordings.nearest(spec, numbers, grid, text))
-    out.rows = _rows(spec, simulated, numbers, device, measured, error, seconds)
+            out.notes.append(recordings.nearest(spec, values, grid, text))
+    out.rows = _rows(spec, simulated, values, device, measured, error, seconds)
     return out
+
+
+def _model_here() -> str:
+    """This machine's GPU as devices.DEVICES names it; the default for one that is not in it."""
+    from tklearn.cuda.launch import device_name
+
+    try:
+        return devices.device(device_name()).name
+    except KeyError:
+        return DEFAULT
 
 
 def gpu_here() -> bool:
@@ -180,15 +197,16 @@ def _to_gpu(a: Any) -> Any:
 
 
 def _largest_difference(spec: ir.Kernel, host: list[Any], on_gpu: list[Any]) -> float:
+    """Over all outputs; a NaN on one machine only is infinitely far."""
     worst = 0.0
-    for s, h, g in zip(spec.params, host, on_gpu, strict=False):
+    for s, h, g in zip(spec.params, host, on_gpu, strict=True):
         if s.written and isinstance(h, np.ndarray):
             d = tensor.describe(g)
             assert d is not None
             a, b = h.astype(np.float64), d.numpy().astype(np.float64)
             with np.errstate(invalid="ignore"):
                 gap = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
-            worst = max(worst, float(np.max(gap, initial=0.0)))
+            worst = max(worst, float(np.max(np.where(np.isnan(gap), np.inf, gap), initial=0.0)))
     return worst
 
 
@@ -197,7 +215,7 @@ def _bound(
 ) -> tuple[float, str]:
     """The roofline's lower bound on the time: seconds, and what bounds it."""
     moved = 0
-    for s, a in zip(spec.params, numbers, strict=False):
+    for s, a in zip(spec.params, numbers, strict=True):
         if hasattr(a, "nbytes"):
             moved += a.nbytes * (s.read + s.written)
     memory = moved / dev.dram_bytes_per_s
@@ -244,15 +262,6 @@ def _rows(
     why = f"predicted: lower bound by {by} of the {device}"
     rows.append(Row("time", f"{bound * 1e6:.2f} us", None, took, gap, why))
     return rows
-
-
-def _maybe_record(
-    out: Comparison, kernel: Kernel, spec: ir.Kernel, numbers: list[Any],
-    grid: tuple[int, int, int], error: float, seconds: float | None,
-) -> None:  # fmt: skip
-    """Under `tklearn record`, keeps what was measured."""
-    if RECORDER is not None and seconds is not None:
-        RECORDER.add(kernel, spec, numbers, grid, error, seconds)
 
 
 class Recorder:

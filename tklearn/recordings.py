@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tklearn import devices
 from tklearn.lang import ir
 
 FOLDER = Path(__file__).parent / "recorded"
@@ -66,9 +67,9 @@ def find(
     k: ir.Kernel, args: list[Any], grid: tuple[int, int, int], device: str
 ) -> Recording | None:
     """The recording of exactly this launch, or None."""
-    key = (ir.digest(k), describe_arguments(args), grid)
+    key = (ir.digest(k), describe_arguments(args), grid, devices.device(device))
     for r in load():
-        if (r.digest, r.arguments, r.grid) == key and device.lower() in r.device.lower():
+        if (r.digest, r.arguments, r.grid, devices.device(r.device)) == key:
             return r
     return None
 
