@@ -10,13 +10,19 @@ from tklearn.kernel import Kernel, device, intrinsic, kernel, torch_op
 from tklearn.lang.errors import Deadlock, KernelFault, LaunchError, Race, SourceError, TkError
 from tklearn.lang.names import (
     DeviceName,
+    arrive,
     block,
     blockDim,
     blockIdx,
     gridDim,
+    init_semaphore,
+    invalidate_semaphore,
     laneid,
     threadIdx,
+    tma,
+    wait,
     warp,
+    warpgroup,
     warpid,
 )
 from tklearn.lang.types import (
@@ -35,6 +41,7 @@ from tklearn.lang.types import (
     i32,
     i64,
     reg_array,
+    ring,
     row,
     row_vec,
     rt,
@@ -42,6 +49,7 @@ from tklearn.lang.types import (
     rt_fl,
     rt_hf,
     rv,
+    semaphore,
     st,
     st_bf,
     st_fl,

@@ -45,6 +45,7 @@ CODES = {
     "TK300": "a warp operation in code that differs between lanes",
     "TK301": "a block operation in code that differs between warps",
     "TK302": "an operand must be the same in all lanes",
+    "TK303": "an incomplete warpgroup",
     # launching
     "TK400": "wrong arguments of a launch",
     "TK401": "wrong dtype",

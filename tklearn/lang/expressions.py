@@ -423,6 +423,8 @@ class Expressions(Resolver):
             return ir.Dim(T.I32, self.loc(n), base, n.attr)
         if isinstance(base.type, (ST, SubST, RT)) and n.attr in ("rows", "cols"):
             return ir.Const(T.I32, self.loc(n), getattr(base.type, n.attr))
+        if isinstance(base.type, T.Ring) and n.attr in ("stage", "phase"):
+            return ir.RingField(T.I32, self.loc(n), base, n.attr)
         hint = ""
         if isinstance(base.type, GL):
             hint = "global arrays have rows, cols, depth and batch: A.shape[0] is A.rows"
@@ -432,6 +434,8 @@ class Expressions(Resolver):
             hint = "tiles have rows and cols"
             if n.attr == "T":
                 hint = f"write tk.transpose({ast.unparse(n.value)})"
+        elif isinstance(base.type, T.Ring):
+            hint = "a ring has stage, phase and advance()"
         raise self.fail(n, "TK102", f"{base.type} has no attribute '{n.attr}'", hint)
 
     # --------------------------------------------------------------------------- indexing
@@ -623,7 +627,7 @@ class Expressions(Resolver):
     def apply(self, n: ast.Call, op: Op) -> tuple[list[Any], T.Type | None]:
         """The arguments of one row, checked by its rule, and the type of its value."""
         nodes = self.arguments(
-            n,
+            gathered(n, op),
             [p.name for p in op.params],
             op.name,
             {p.name for p in op.params if p.default is not ...},
@@ -634,10 +638,11 @@ class Expressions(Resolver):
             args.append(p.default if node is None else self.argument(node, p.role, op))
             if node is None and p.default is not None and p.role in ("value", "index"):
                 args[-1] = self.constant(n, p.default)
-        if op.effect == "mma":
+        if op.effect in ("mma", "wgmma"):
             self.apart(n, op, args)
         try:
             t = op.rule(*args)
+            args = self.meets_block(op, args)
         except OpMismatch as e:
             raise SourceError(e.code, f"{op.name}: {e.message}", self.loc(n), e.hint) from None
         if op.effect == "atomic":
@@ -645,6 +650,10 @@ class Expressions(Resolver):
             assert isinstance(t, Scalar)
             args[1:] = [self.coerce(n, a, t, "the element") for a in args[1:]]
         return args, t
+
+    def meets_block(self, op: Op, args: list[Any]) -> list[Any]:
+        """The arguments as they are for this size of block; OpMismatch where it does not fit."""
+        raise NotImplementedError
 
     def apart(self, n: ast.Call, op: Op, args: list[Any]) -> None:
         """The accumulator of a product is none of its inputs."""
@@ -676,6 +685,10 @@ class Expressions(Resolver):
                 raise self.fail(node, "TK106", f"a coordinate has 1 to 4 numbers, not {len(items)}")
             es = [self.integer(x, "a coordinate") for x in items]
             return ir.CoordExpr(T.Coord(len(es)), self.loc(node), es)
+        if role == "tiles":
+            assert isinstance(node, ast.Tuple)
+            tiles = [self.ex(x) for x in node.elts]
+            return ir.TilesExpr(tiles[0].type, self.loc(node), tiles)
         if role == "pred":
             return self.condition(node)
         if role == "index":
@@ -755,6 +768,9 @@ class Expressions(Resolver):
             raise self.fail(n, "TK102", f"{name}(...) is not a kernel function", near(name))
         base = self.ex(f.value)
         t, loc = base.type, self.loc(n)
+        if isinstance(t, T.Ring) and f.attr == "advance":
+            hint = "write it on a line of its own"
+            raise self.fail(n, "TK101", "r.advance() gives no value", hint)
         if f.attr == "subtile" and isinstance(t, ST):
             a = self.arguments(n, ["rows", "cols", "at"], "subtile")
             r, c = self.static(a["rows"]), self.static(a["cols"])
@@ -795,6 +811,17 @@ class Expressions(Resolver):
             elif f.attr in OPS:
                 hint = f"write tk.{f.attr}({x})"
         raise self.fail(n, "TK102", f"{t} has no function '{f.attr}'", hint)
+
+
+def gathered(n: ast.Call, op: Op) -> ast.Call:
+    """The call with all arguments of a last parameter of tiles as one tuple."""
+    last = len(op.params) - 1
+    if not op.params or op.params[-1].role != "tiles" or len(n.args) <= last:
+        return n
+    first, end = n.args[last], n.args[-1]
+    tiles = ast.copy_location(ast.Tuple(n.args[last:], ast.Load()), first)
+    tiles.end_lineno, tiles.end_col_offset = end.end_lineno, end.end_col_offset
+    return ast.copy_location(ast.Call(n.func, [*n.args[:last], tiles], n.keywords), n)
 
 
 def fits(v: int, t: Scalar) -> bool:

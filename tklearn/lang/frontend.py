@@ -9,10 +9,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from difflib import get_close_matches
+from math import prod
 from typing import Any
 
 from tklearn.lang import analysis, helpers, infer, ir, shared
 from tklearn.lang import types as T
+from tklearn.lang.async_rules import block_size
 from tklearn.lang.errors import Loc, SourceError
 from tklearn.lang.expressions import (
     SYMBOL,
@@ -34,6 +36,7 @@ from tklearn.lang.types import (
     ST,
     SV,
     Regs,
+    Ring,
     SArr,
     Scalar,
     Shared,
@@ -300,7 +303,7 @@ class Front(Expressions):
         if isinstance(value, ast.Tuple):
             return self.coordinate(n, target, old, value)
         v = self.static(value)
-        if isinstance(v, (RT, RV, Regs)):
+        if isinstance(v, (RT, RV, Regs, Ring)):
             if old is not None:
                 raise self.fail(
                     n,
@@ -309,7 +312,7 @@ class Front(Expressions):
                     "a declaration stands once; fill it with warp.zero or an assignment",
                 )
             return [ir.Decl(loc, self.declare(target, v, "reg"), None)]
-        if isinstance(v, (ST, SV)):
+        if isinstance(v, (ST, SV, T.Semaphore)):
             raise self.fail(
                 value,
                 "TK101",
@@ -326,16 +329,17 @@ class Front(Expressions):
                     "a reference is bound once per block: use a new name",
                 )
             return [ir.Decl(loc, self.declare(target, e.type, "ref"), e)]
-        if isinstance(e, ir.Var) and isinstance(e.type, (RT, RV, Regs)):
-            hint = (
-                f"write {target.id} = tk.copy({e.sym.name})"
-                if not isinstance(e.type, Regs)
-                else "copy the registers one by one"
-            )
+        if isinstance(e, ir.Var) and isinstance(e.type, (RT, RV, Regs, Ring)):
+            hint = f"write {target.id} = tk.copy({e.sym.name})"
+            if isinstance(e.type, Regs):
+                hint = "copy the registers one by one"
+            elif isinstance(e.type, Ring):
+                hint = f"use '{e.sym.name}' itself, or a ring of its own: {target.id} = tk.ring(n)"
+            what = "ring" if isinstance(e.type, Ring) else "register tile"
             raise self.fail(
                 n,
                 "TK120",
-                f"'{target.id} = {e.sym.name}' would give one register tile two names",
+                f"'{target.id} = {e.sym.name}' would give one {what} two names",
                 hint,
             )
         if old is None:
@@ -568,13 +572,16 @@ class Front(Expressions):
         step = self.static(call.args[2]) if len(call.args) == 3 else 1
         if isinstance(step, DeviceName) and step.path in BLOCK_DIMS and self.unit is not None:
             step = self.unit.threads[BLOCK_DIMS.index(step.path)]  # the block's size is a constant
-        if not isinstance(step, int) or isinstance(step, bool) or step == 0:
+        if isinstance(step, bool) or (isinstance(step, int) and step == 0):
             raise self.fail(
                 call.args[2],
                 "TK105",
-                "the step of a range must be a compile-time whole number other than 0",
-                "use a while loop for a step that changes",
+                f"the step of a range cannot be {step}",
+                "a whole number other than 0, or a positive number that the block agrees on",
             )
+        if not isinstance(step, int):  # of the run: gridDim.x
+            what = "the step of a range"
+            step = self.coerce(call.args[2], self.whole(call.args[2], what), T.I32, what)
         bounds = [
             self.coerce(a, self.whole(a, "a range bound"), T.I32, "a range bound")
             for a in call.args[:2]
@@ -669,7 +676,7 @@ class Front(Expressions):
                 "store others into tile arguments",
             )
         e = self.ex(n.value)
-        if isinstance(e.type, (*REF_TYPES, Regs, T.Coord)):
+        if isinstance(e.type, (*REF_TYPES, Regs, Ring, T.Coord)):
             raise self.fail(
                 n,
                 "TK200",
@@ -716,6 +723,8 @@ class Front(Expressions):
             return [ir.Breakpoint(self.loc(n))]
         if isinstance(f, DeviceFunction):
             return [ir.Eval(self.loc(n), self.call_device(v, f))]
+        if self.advances(v):
+            return [ir.Advance(self.loc(n), self.ex(v.func.value))]  # type: ignore[attr-defined]
         op = self.op_of(v)
         if op is None or op.effect == "atomic":
             e = self.ex(v)
@@ -737,6 +746,21 @@ class Front(Expressions):
         args, _ = self.apply(v, op)
         self.need(op, args, self.loc(n))
         return [ir.Do(self.loc(n), op, args)]
+
+    def advances(self, n: ast.Call) -> bool:
+        """Is this r.advance() of a ring?"""
+        f = n.func
+        if not (isinstance(f, ast.Attribute) and f.attr == "advance"):
+            return False
+        owner = self.find(f.value.id) if isinstance(f.value, ast.Name) else None
+        if owner is None or not isinstance(owner.type, Ring):
+            return False
+        self.arguments(n, [], f"{owner.name}.advance")
+        return True
+
+    def meets_block(self, op: Op, args: list[Any]) -> list[Any]:
+        assert self.unit
+        return block_size(op, args, prod(self.unit.threads))
 
     def printable(self, n: ast.expr) -> Any:
         v = self.static(n)

@@ -14,7 +14,7 @@ from tklearn.lang import types as T
 from tklearn.lang.parameters import annotation, plain_parameters
 from tklearn.lang.parameters import defaults as default_values
 from tklearn.lang.source import UNKNOWN
-from tklearn.lang.types import GL, RT, RV, ConstType, Regs, Scalar
+from tklearn.lang.types import GL, RT, RV, ConstType, Regs, Ring, Scalar
 
 if TYPE_CHECKING:
     from tklearn.lang.expressions import DeviceFunction
@@ -74,7 +74,7 @@ def one_name_each(front: Front, n: ast.AST, f: ir.Function, args: list[ir.Expr])
         front.unit.changes[f] = assigned(f.body, front.unit.changes)
     changed = front.unit.changes[f]
     for i, (p, a) in enumerate(zip(f.params, args)):
-        if p not in changed or not isinstance(p.type, (RT, RV, Regs)):
+        if p not in changed or not isinstance(p.type, (RT, RV, Regs, Ring)):
             continue
         if not isinstance(a, ir.Var):
             raise front.fail(
@@ -140,6 +140,8 @@ def assigned(body: list[ir.Stmt], known: dict[ir.Function, set[ir.Sym]]) -> set[
             targets = [s.target]
         elif isinstance(s, ir.Swap):
             targets = s.targets
+        elif isinstance(s, ir.Advance):
+            targets = [s.ring]
         elif isinstance(s, ir.Do):
             targets = [a for p, a in zip(s.op.params, s.args) if p.role in ("dst", "acc")]
         elif isinstance(s, ir.CallDevice):

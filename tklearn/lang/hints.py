@@ -11,9 +11,16 @@ from difflib import get_close_matches
 from tklearn.lang.names import SPECIAL_CALLS, SPECIALS
 from tklearn.lang.ops import OPS
 
-DEVICE_HEADS = ("tk", "warp", "block", "threadIdx", "blockIdx", "blockDim", "gridDim")
+DEVICE_HEADS = (
+    *("tk", "warp", "block", "warpgroup", "tma"),
+    *("threadIdx", "blockIdx", "blockDim", "gridDim"),
+)
 # What `from tklearn import ...` brings; a kernel pasted without that line lacks them.
-IMPORTED = (*DEVICE_HEADS[1:], *sorted(SPECIAL_CALLS))
+IMPORTED = (
+    *DEVICE_HEADS[1:],
+    *sorted(c for c in SPECIAL_CALLS if "." not in c),
+    *("init_semaphore", "wait", "arrive"),
+)
 TYPES = {
     *(f"{t}{d}" for t in ("rt", "st", "gl") for d in ("", "_bf", "_hf", "_fl")),
     *("rv", "sv", "col_vec", "row_vec", "reg_array"),

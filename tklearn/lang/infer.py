@@ -14,14 +14,31 @@ from typing import Any
 from tklearn.lang import ir
 from tklearn.lang import types as T
 from tklearn.lang.errors import SourceError
-from tklearn.lang.ir import AXIS, BLOCK, DATA, LANE, SAME, WARP, Uni
-from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, SArr, Scalar, Shared, Vec
+from tklearn.lang.ir import AXIS, BLOCK, DATA, GROUP, LANE, SAME, WARP, Uni
+from tklearn.lang.ops import blocks
+from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, Ring, SArr, Scalar, Shared, Vec
 
+WARPS = {
+    "laneid": LANE,
+    "warpid": WARP,
+    "warpgroup.groupid": GROUP,
+    "warpgroup.warpid": WARP,
+    "warpgroup.laneid": LANE,
+}
+REDUCTIONS = ("tma.store_add_async", "tma.store_min_async", "tma.store_max_async")
 EVERY = DATA | AXIS["x"] | AXIS["y"] | AXIS["z"]
 LEVEL = {
     BLOCK: "the same in the whole block",
+    GROUP: "the same in each warpgroup",
     WARP: "the same in each warp",
     LANE: "different by lane",
+}
+BY = {GROUP: "warpgroup", WARP: "warp", LANE: "lane"}
+# Scope of an operation: which control flow it needs, the code of its error, who does it together.
+SCOPES = {
+    "block": (BLOCK, "TK301", "{} is done by all threads of the block together"),
+    "group": (GROUP, "TK303", "an incomplete warpgroup: {} is done by 4 warps together"),
+    "warp": (WARP, "TK300", "{} is done by the 32 lanes of a warp together"),
 }
 
 
@@ -71,22 +88,22 @@ class Infer:
         self.loops: list[Any] = []
         self.block(body)
 
-    def _columns(self) -> set[ir.Sym]:
-        """The names that hold threadIdx.x and never anything else."""
+    def _columns(self) -> dict[ir.Sym, ir.Special]:
+        """The names that hold threadIdx.x or warpid() and never anything else."""
         bodies = [self.k.body, *(f.body for f in self.k.functions)]
         every = [n for body in bodies for n in ir.walk(body)]
         found = {
-            n.sym
+            n.sym: n.init
             for n in every
-            if isinstance(n, ir.Decl)
-            and isinstance(n.init, ir.Special)
-            and n.init.name == "threadIdx.x"
+            if isinstance(n, ir.Decl) and isinstance(n.init, ir.Special)
         }
         for n in every:
             targets = n.targets if isinstance(n, ir.Swap) else []
             if isinstance(n, (ir.Assign, ir.AugAssign)):
                 targets = [n.target]
-            found -= {t.sym for t in targets if isinstance(t, ir.Var)}
+            for t in targets:
+                if isinstance(t, ir.Var):
+                    found.pop(t.sym, None)
         return found
 
     # --------------------------------------------------------------------------- contexts
@@ -174,6 +191,15 @@ class Infer:
     def s_Do(self, s: ir.Do) -> None:
         self.op(s, s.op, s.args)
 
+    def s_Advance(self, s: ir.Advance) -> None:
+        self.warp_only(s, "a ring belongs to a whole warp")
+        assert isinstance(s.ring, ir.Var)
+        self.turned(s.ring.sym, SAME)
+
+    def turned(self, ring: ir.Sym, u: Uni) -> None:
+        """A ring's stage depends on what decides whether it advances."""
+        self.grow(ring, u | self.here(self.depth.get(ring, 0)), True)
+
     def s_Eval(self, s: ir.Eval) -> None:
         self.e(s.value)
 
@@ -194,8 +220,14 @@ class Infer:
 
     def s_For(self, s: ir.For) -> None:
         u = self.e(s.lo) | self.e(s.hi)
+        up = True
+        if isinstance(s.step, ir.Expr):
+            u = u | self.e(s.step)
+            self.operand(s.step, BLOCK, "the step of a range")
+        else:
+            up = s.step > 0
         self.depth[s.var] = len(self.ctx) + 3
-        self.grow(s.var, u | self.loop.get(s, SAME), s.lo.nonneg and (s.step > 0 or s.hi.nonneg))
+        self.grow(s.var, u | self.loop.get(s, SAME), s.lo.nonneg and (up or s.hi.nonneg))
         self.in_loop(s, u, s.body)
 
     def s_While(self, s: ir.While) -> None:
@@ -239,9 +271,13 @@ class Infer:
     # -------------------------------------------------------------------------- expressions
     def e(self, x: ir.Expr) -> Uni:
         x.uni = getattr(self, "e_" + type(x).__name__)(x)
-        if self.k.warps == 1 and x.uni.level == WARP:
+        if self.alone(x.uni.level):
             x.uni = Uni(BLOCK, x.uni.deps)
         return x.uni
+
+    def alone(self, level: int) -> bool:
+        """Is the block's only warp, or only warpgroup, all that has to agree?"""
+        return (level == WARP and self.k.warps == 1) or (level == GROUP and self.k.warps <= 4)
 
     def e_Const(self, x: ir.Const) -> Uni:
         x.nonneg = not isinstance(x.value, float) and x.value >= 0
@@ -249,8 +285,8 @@ class Infer:
 
     def e_Var(self, x: ir.Var) -> Uni:
         x.nonneg = x.sym.nonneg
-        known = isinstance(x.type, Scalar) or x.sym.storage == "ref"
-        return x.sym.uni if known else SAME
+        held = isinstance(x.type, (RT, RV, Regs, Vec))  # registers: their elements are asked
+        return SAME if held else x.sym.uni
 
     def e_Special(self, x: ir.Special) -> Uni:
         x.nonneg = True
@@ -258,13 +294,12 @@ class Infer:
         name, _, axis = x.name.partition(".")
         if name == "blockIdx":
             return Uni(BLOCK, AXIS[axis])
-        if name == "laneid":
-            return Uni(LANE)
-        if name == "warpid":
-            return Uni(WARP)
+        if x.name in WARPS:
+            return Uni(WARPS[x.name])
         if name == "threadIdx":
             size, below = {"x": (tx, 1), "y": (ty, tx), "z": (tz, tx * ty)}[axis]
-            return SAME if size == 1 else Uni(WARP) if below % 32 == 0 else Uni(LANE)
+            level = GROUP if below % 128 == 0 else WARP if below % 32 == 0 else LANE
+            return SAME if size == 1 else Uni(level)
         return SAME
 
     def e_Unary(self, x: ir.Unary) -> Uni:
@@ -275,8 +310,9 @@ class Infer:
 
     def e_Binary(self, x: ir.Binary) -> Uni:
         u = self.e(x.a) | self.e(x.b)
-        if self.counts_warps(x):
-            u = Uni(WARP, u.deps)
+        counted = self.counted(x)
+        if counted is not None:
+            u = Uni(counted, u.deps)
         both = x.a.nonneg and x.b.nonneg
         x.nonneg = (
             both
@@ -289,22 +325,27 @@ class Infer:
         self.tile_value(x, x.a, x.b)
         return u
 
-    def counts_warps(self, x: ir.Binary) -> bool:
-        """threadIdx.x // 32 and the like: the same in each warp where warps do not cross rows."""
-        if not (self.along_warps(x.a) and isinstance(x.b, ir.Const)):
-            return False
-        return (x.op == "//" and x.b.value % 32 == 0) or (x.op == ">>" and x.b.value >= 5)
+    def counted(self, x: ir.Binary) -> int | None:
+        """The level of threadIdx.x // 32, warpid() // 4 and the like."""
+        if not isinstance(x.b, ir.Const) or x.op not in ("//", ">>"):
+            return None
+        n = x.b.value if x.op == "//" else 1 << min(x.b.value, 31)
+        return self.whole(x.a, n)
 
-    def along_warps(self, x: ir.Expr) -> bool:
-        """threadIdx.x, or a name for it, where warps begin at its multiples of 32."""
+    def whole(self, x: ir.Expr, n: int) -> int | None:
+        """Who agrees on where x lies between multiples of n: x counts threads or warps."""
+        what = x
+        if isinstance(x, ir.Var):
+            what = self.columns.get(x.sym, x)
+        if not isinstance(what, ir.Special) or what.name not in ("threadIdx.x", "warpid"):
+            return None
         tx, ty, tz = self.k.threads
-        if tx % 32 and ty * tz > 1:
-            return False
-        return (
-            x.sym in self.columns
-            if isinstance(x, ir.Var)
-            else isinstance(x, ir.Special) and x.name == "threadIdx.x"
-        )
+        flat = ty * tz == 1 or what.name == "warpid"  # warps, unlike rows, are all numbered
+        threads = n if what.name == "threadIdx.x" else 32 * n
+        for level, size in ((GROUP, 128), (WARP, 32)):
+            if threads % size == 0 and (flat or tx % size == 0):
+                return level
+        return None
 
     def e_Fma(self, x: ir.Fma) -> Uni:
         u = self.e(x.a) | self.e(x.b) | self.e(x.c)
@@ -322,13 +363,10 @@ class Infer:
         x.nonneg = True
         u = self.e(x.a) | self.e(x.b)
         for a, b, ops in ((x.a, x.b, ("<", ">=")), (x.b, x.a, (">", "<="))):
-            if (
-                x.op in ops
-                and self.along_warps(a)
-                and isinstance(b, ir.Const)
-                and b.value % 32 == 0
-            ):
-                return Uni(WARP, u.deps)  # whole warps are below it, or not
+            if x.op in ops and isinstance(b, ir.Const) and b.type != T.F32:
+                level = self.whole(a, b.value)  # whole warps are below it, or not
+                if level is not None:
+                    return Uni(level, u.deps)
         return u
 
     def e_Logic(self, x: ir.Logic) -> Uni:
@@ -400,6 +438,16 @@ class Infer:
             self.e(i)
         return Uni(LANE, EVERY)
 
+    def e_TilesExpr(self, x: ir.TilesExpr) -> Uni:
+        u = SAME
+        for i in x.items:
+            u = u | self.e(i)
+        return u
+
+    def e_RingField(self, x: ir.RingField) -> Uni:
+        x.nonneg = True
+        return self.e(x.ring)
+
     def e_Call(self, x: ir.Call) -> Uni:
         u = self.op(x, x.op, x.args)
         name = x.op.name
@@ -432,6 +480,8 @@ class Infer:
             self.entry_line[x.fn] = x.loc.line
         for p, a in zip(x.fn.params, x.args):
             self.grow(p, self.e(a), a.nonneg)
+            if isinstance(p.type, Ring) and isinstance(a, ir.Var):
+                self.turned(a.sym, p.uni)
             for flag in ("read", "written"):
                 if getattr(p, flag):
                     self.mark(a, flag)
@@ -448,32 +498,39 @@ class Infer:
             tiles |= isinstance(a.type, (RT, RV))
             if isinstance(a.type, GL):
                 self.mark(a, "written" if p.role == "dst" else "read")
+                if op.name in REDUCTIONS:
+                    self.mark(a, "read")
             if p.role == "ref":
                 assert isinstance(a, ir.Index)
                 self.mark(a.base, "read")
                 if op.effect == "atomic":
                     self.mark(a.base, "written")
-        if op.name == "block.sync":
+        if op.name == "block.sync" and not args:
             return u
-        if op.scope == "block":
-            self.level(
-                at, BLOCK, "TK301", f"{op.name} is done by all threads of the block together"
-            )
-        elif op.scope == "warp" or tiles:
-            self.level(at, WARP, "TK300", f"{op.name} is done by the 32 lanes of a warp together")
-        for p, a in zip(op.params, args):
-            if isinstance(a, ir.Expr) and (
-                p.role == "coord"
-                or tiles
-                and p.role in ("value", "index", "src")
-                and isinstance(a.type, Scalar)
-            ):
-                self.operand(a, BLOCK if op.scope == "block" else WARP, f"'{p.name}' of {op.name}")
-            if isinstance(a, ir.Expr) and op.scope == "block" and isinstance(a.type, (ST, SV)):
-                self.operand(a, BLOCK, f"the tile of {op.name}")
-            if isinstance(a, ir.Expr) and p.name in ("delta", "mask") and op.effect == "shuffle":
-                self.operand(a, WARP, f"'{p.name}' of {op.name}")
+        # Named barriers are for some of the block's warps.
+        scope = "warp" if op.scope == "block" and blocks(op, args) else op.scope
+        if scope == "lane" and tiles:
+            scope = "warp"
+        if scope in SCOPES:
+            most, code, why = SCOPES[scope]
+            self.level(at, most, code, why.format(op.name))
+            self.operands(op, args, most, tiles or blocks(op, args))
         return u
+
+    def operands(self, op: Any, args: list[Any], most: int, numbers: bool) -> None:
+        """Those who do an operation together agree on where, on tiles, and on its `numbers`."""
+        for p, a in zip(op.params, args):
+            if not isinstance(a, ir.Expr):
+                continue
+            number = p.role in ("value", "index", "src") and isinstance(a.type, Scalar)
+            if (
+                p.role == "coord"
+                or (numbers and number)
+                or (p.name in ("delta", "mask") and op.effect == "shuffle")
+            ):
+                self.operand(a, most, f"'{p.name}' of {op.name}")
+            elif most < WARP and isinstance(a.type, (ST, SV)):
+                self.operand(a, most, f"the tile of {op.name}")
 
     def mark(self, base: ir.Expr, flag: str) -> None:
         """Notes that the array behind `base` is read or written; references are followed."""
@@ -498,7 +555,7 @@ class Infer:
     def level(self, at: Any, most: int, code: str, why: str) -> None:
         if not self.check:
             return
-        seen = [c.level if self.k.warps > 1 or c.level == LANE else BLOCK for c in self.ctx]
+        seen = [BLOCK if self.alone(c.level) else c.level for c in self.ctx]
         slot = next((i for i, level in enumerate(seen) if level > most), None)
         if slot is None:
             return
@@ -506,8 +563,8 @@ class Infer:
         if slot == 0 and self.f is not None:
             hint = f"'{self.f.name}' is called at line {line}, which {some} reach"
         else:
-            hint = f"line {line} decides by {'lane' if seen[slot] == LANE else 'warp'}: move this "
-            hint += "out of its block, or before it"
+            hint = f"line {line} decides by {BY[seen[slot]]}: move this out of its block, or "
+            hint += "before it"
         raise SourceError(code, f"{why}, but this code is reached by {some} only", at.loc, hint)
 
     def operand(self, a: ir.Expr, most: int, what: str) -> None:
@@ -518,6 +575,10 @@ class Infer:
             hint = "warp.uniform(x) asserts that all lanes agree; warpid() is the same in each warp"
         elif most == BLOCK:
             hint = "blockIdx, arguments and loop counters are the same for all warps of a block"
+        elif any(isinstance(n, ir.RingField) for n in ir.walk(a)):
+            hint = "give each role a ring of its own: r = tk.ring(n) inside its branch"
+        elif most == GROUP:
+            hint = "warpgroup.groupid() is the same in each warpgroup, as is what the block shares"
         raise SourceError(
             "TK302", f"{what} must be {LEVEL[most]}, but it is {LEVEL[a.uni.level]}", a.loc, hint
         )

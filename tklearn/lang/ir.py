@@ -18,7 +18,8 @@ from tklearn.lang.types import Type
 if TYPE_CHECKING:
     from tklearn.lang.ops import Op
 
-BLOCK, WARP, LANE = 0, 1, 2  # levels of uniformity: same in the block, in each warp, per lane
+# Levels of uniformity: the same in the block, in each warpgroup, in each warp, different by lane.
+BLOCK, GROUP, WARP, LANE = 0, 1, 2, 3
 AXIS = {"x": 1, "y": 2, "z": 4}
 DATA = 8  # depends on loaded values
 
@@ -74,7 +75,7 @@ class Var(Expr):
 
 @dataclass(eq=False)
 class Special(Expr):
-    name: str  # threadIdx.x ... gridDim.z, laneid, warpid
+    name: str  # threadIdx.x ... gridDim.z, laneid, warpid, warpgroup.groupid, .warpid, .laneid
 
 
 @dataclass(eq=False)
@@ -181,6 +182,19 @@ class TupleExpr(Expr):
 
 
 @dataclass(eq=False)
+class TilesExpr(Expr):
+    """The shared tiles of tma.expect(sem, a, b, ...): one argument; its type is the first's."""
+
+    items: list[Expr]
+
+
+@dataclass(eq=False)
+class RingField(Expr):
+    ring: Expr  # a Var of type Ring
+    name: str  # stage, phase
+
+
+@dataclass(eq=False)
 class Call(Expr):
     """A value-returning row of the op table; static arguments are Python values."""
 
@@ -240,6 +254,13 @@ class Do(Stmt):
 
 
 @dataclass(eq=False)
+class Advance(Stmt):
+    """r.advance(): a ring's next stage; after the last one stage 0 of the other phase."""
+
+    ring: Expr  # a Var of type Ring
+
+
+@dataclass(eq=False)
 class Eval(Stmt):
     """A call whose value is dropped (atomics, device helpers)."""
 
@@ -258,7 +279,7 @@ class For(Stmt):
     var: Sym
     lo: Expr
     hi: Expr
-    step: int
+    step: int | Expr  # an Expr is block-uniform, and positive when it runs
     body: list[Stmt]
 
 

@@ -46,8 +46,20 @@ class DeviceName:
 
 
 warp, block = DeviceName("warp"), DeviceName("block")
+warpgroup, tma = DeviceName("warpgroup"), DeviceName("tma")
+init_semaphore, invalidate_semaphore = (
+    DeviceName("init_semaphore"),
+    DeviceName("invalidate_semaphore"),
+)
+wait, arrive = DeviceName("wait"), DeviceName("arrive")
 threadIdx, blockIdx = DeviceName("threadIdx"), DeviceName("blockIdx")
 blockDim, gridDim = DeviceName("blockDim"), DeviceName("gridDim")
 laneid, warpid = DeviceName("laneid"), DeviceName("warpid")
 SPECIALS = {f"{n}.{a}" for n in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz"}
-SPECIAL_CALLS = {"laneid", "warpid"}
+SPECIAL_CALLS = {
+    "laneid",
+    "warpid",
+    "warpgroup.groupid",
+    "warpgroup.warpid",
+    "warpgroup.laneid",
+}

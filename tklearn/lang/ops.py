@@ -4,90 +4,34 @@ The front end, both machines, docs/language.md and the parity tests read this on
 who acts (scope), what each parameter is for (role), which types fit (rule), what it does to memory
 (effect), its C++ spelling, the smallest architecture, and for sums the order of additions. How a
 machine performs it is in sim/ops.py and in the CUDA headers; a test asserts that both have all.
+The rows of TMA, semaphores and warpgroups are in async_rows.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-from tklearn.lang import rules
+from tklearn.lang import async_rows, async_rules, rules
 from tklearn.lang import types as T
-from tklearn.lang.types import Type
+from tklearn.lang.table import OPS, Op, Param
+from tklearn.lang.table import row as _row
+
+__all__ = ["DTYPE_ARCH", "FOLD", "MMA_ARCH", "OPS", "YIELDING", "Op", "Param", "blocks"]
+YIELDING, blocks = async_rows.YIELDING, async_rows.blocks
 
 FOLD = "halves folded in index order: n -> (n+1)//2, x[i] += x[i+h]; an accumulator is added last"
 NAN_DROP = "NaN loses against a number (CUDA fmaxf, fminf)"
-
-
-@dataclass(frozen=True)
-class Param:
-    """role: dst src acc coord value index ref pred static. `default` is used when left out."""
-
-    name: str
-    role: str
-    default: Any = ...
-
-
-@dataclass(frozen=True)
-class Op:
-    """One row.
-
-    `effect`: pure fill load store load_async async_group sync mma mask atomic shuffle.
-    """
-
-    name: str
-    scope: str  # lane, warp, block
-    params: tuple[Param, ...]
-    rule: Callable[..., Type | None]
-    effect: str
-    cpp: str
-    doc: str
-    arch: int = 75
-    order: str = ""
-    nan: str = ""
-    intrinsic: Any = None  # (cuda text, sim function) of a learner's own row
-
-    @property
-    def is_value(self) -> bool:
-        return self.effect in ("pure", "shuffle", "atomic")
-
-
-OPS: dict[str, Op] = {}
-
-
-def _row(
-    name: str,
-    scope: str,
-    params: str,
-    rule: Callable,
-    effect: str,
-    doc: str,
-    *,
-    cpp: str | None = None,
-    arch: int = 75,
-    order: str = "",
-    nan: str = "",
-    defaults: dict[str, Any] | None = None,
-) -> None:
-    ps = []
-    for p in params.split():
-        pname, role = p.split(":")
-        ps.append(Param(pname, role, (defaults or {}).get(pname, ...)))
-    OPS[name] = Op(
-        name, scope, tuple(ps), rule, effect, cpp or name.replace(".", "::"), doc, arch, order, nan
-    )
-
 
 # ----------------------------------------------------------------------------------- the rows
 INF = float("inf")
 _row(
     "block.sync",
     "block",
-    "",
-    rules.statement,
+    "id:index threads:static",
+    async_rules.block_sync,
     "sync",
-    "Barrier: waits until every thread of the block is here; orders all their memory accesses.",
+    "Barrier: waits until every thread of the block is here; orders all their memory accesses. "
+    "With an id, a named barrier: waits until `threads` threads (default: all of the block) have "
+    "come to it or passed its arrive.",
+    defaults={"id": None, "threads": None},
 )
 _row(
     "warp.sync",
@@ -485,3 +429,5 @@ _row(
 # A tile dtype's smallest architecture, and that of its tensor-core products.
 DTYPE_ARCH = {"bf16": 80, "e4m3": 89, "e5m2": 89}
 MMA_ARCH = {"f16": 75, "bf16": 80, "f32": 80, "e4m3": 89, "e5m2": 89}
+
+async_rows.add()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tklearn.lang import ir
 from tklearn.lang import types as T
 from tklearn.lang.source import UNKNOWN
-from tklearn.lang.types import ST, SV, SArr, Shared
+from tklearn.lang.types import ST, SV, SArr, Semaphore, Shared
 
 if TYPE_CHECKING:
     from tklearn.lang.frontend import Front
@@ -68,11 +68,11 @@ def shared_type(front: Front, call: ast.Call, kind: str, values: list[Any]) -> T
                 "tk.shared_array(tk.f32, 32, 33)",
             )
         return SArr(head, tuple(dims))
-    if not isinstance(head, (ST, SV)):
+    if not isinstance(head, (ST, SV, Semaphore)):
         raise front.fail(
             call,
             "TK106",
-            "tk.shared takes the type of a shared tile or vector",
+            "tk.shared takes the type of a shared tile or vector, or tk.semaphore",
             "tk.shared(tk.st_bf(64, 64))",
         )
     return Shared(head, tuple(dims)) if dims else head
@@ -84,6 +84,8 @@ def alias(front: Front, call: ast.Call) -> tuple[T.Type, ir.Sym, int]:
     base = front.ex(a["x"])
     if not isinstance(base, ir.Var) or base.sym.storage != "shared":
         raise front.fail(a["x"], "TK106", "tk.alias needs the name of shared memory")
+    if isinstance(getattr(base.type, "elem", base.type), Semaphore):
+        raise front.fail(a["x"], "TK106", "semaphores have no other view", "alias tiles or arrays")
     v = front.static(a["type"])
     if isinstance(v, tuple) and v and isinstance(v[0], T.DType):
         v = shared_type(front, call, "shared_array", list(v))

@@ -293,10 +293,41 @@ class SArr(Type):
 
 
 @dataclass(frozen=True)
-class Shared(Type):
-    """An array of shared tiles or vectors: tk.shared(T, *dims); indexing selects one."""
+class Semaphore(Type):
+    """An mbarrier in shared memory: a reference that operations name, not a value."""
 
-    elem: ST | SV
+    dtype: DType = field(default=i64)
+    nbytes: int = field(default=8, init=False)
+    align: int = field(default=8, init=False)
+
+    @property
+    def cpp(self) -> str:
+        return "semaphore"
+
+    def __str__(self) -> str:
+        return "semaphore"
+
+
+@dataclass(frozen=True)
+class Ring(Type):
+    """A warp's place in a ring of n stages: `stage` 0 to n-1, and `phase` 0 or 1, the lap."""
+
+    n: int
+    dtype: DType = field(default=i32)
+
+    @property
+    def cpp(self) -> str:
+        return f"ring<{self.n}>"
+
+    def __str__(self) -> str:
+        return f"ring({self.n})"
+
+
+@dataclass(frozen=True)
+class Shared(Type):
+    """An array of shared tiles, vectors or semaphores: tk.shared(T, *dims); an index selects."""
+
+    elem: ST | SV | Semaphore
     dims: tuple[int, ...]
 
     @property
@@ -350,7 +381,8 @@ I32, F32, BOOL, U32, I64 = Scalar(i32), Scalar(f32), Scalar(bool_), Scalar(u32),
 const = ConstType()
 MemType = (GL, ST, SubST, SV, SArr)
 TileType = (RT, RV)
-REF_TYPES = (GL, ST, SubST, SV, SArr, Shared)
+REF_TYPES = (GL, ST, SubST, SV, SArr, Shared, Semaphore)
+semaphore = Semaphore()
 
 
 def _bad(msg: str, hint: str = "") -> SourceError:
@@ -452,6 +484,11 @@ def reg_array(dtype: DType, n: int) -> Regs:
     return Regs(_dtype(dtype, (f32, f16, bf16, i32, u32)), _size(n, 1, "the length"))
 
 
+def ring(n: int) -> Ring:
+    """A warp's place in a ring of n stages: r.stage, r.phase (0 or 1), r.advance()."""
+    return Ring(_size(n, 1, "the number of stages"))
+
+
 gl_bf, gl_hf, gl_fl = GL(bf16), GL(f16), GL(f32)
 
 
@@ -494,6 +531,7 @@ TYPE_MAKERS = (
     row_vec,
     sv,
     reg_array,
+    ring,
     rt_bf,
     rt_hf,
     rt_fl,

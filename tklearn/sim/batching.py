@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tklearn.lang import ir
-from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, SArr, Scalar, Shared, SubST
+from tklearn.lang.ops import blocks
+from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, Ring, SArr, Scalar, Semaphore, Shared, SubST
 
 ALL_AXES = 1 | 2 | 4
 
@@ -47,17 +48,17 @@ class Shape:
         return self._unmaskable[key]
 
     def _whole(self, n: Any) -> bool:
-        if isinstance(n, (ir.Do, ir.Subtile)):
+        if isinstance(n, (ir.Do, ir.Subtile, ir.Advance)):
             return True
         if isinstance(n, ir.Call):
             return n.op.scope != "lane" or n.op.effect == "shuffle"
         if isinstance(n, ir.CallDevice):
-            refs = any(isinstance(a.type, (RT, RV, Shared)) for a in n.args)
+            refs = any(isinstance(a.type, (RT, RV, Shared, Semaphore)) for a in n.args)
             return refs or self.unmaskable(n.fn.body)
         if isinstance(n, ir.Index) and isinstance(n.base.type, Shared):
             return True
         if isinstance(n, ir.Decl):
-            return isinstance(n.sym.type, (RT, RV, ST, SV, SArr, Shared))
+            return isinstance(n.sym.type, (RT, RV, ST, SV, SArr, Shared, Semaphore, Ring))
         return isinstance(n, ir.Expr) and isinstance(n.type, (RT, RV)) and not isinstance(n, ir.Var)
 
     # ------------------------------------------------------------------------- axes to loop over
@@ -71,8 +72,8 @@ class Shape:
                     or self._jump_matters(s, loop, func),
                 )
             elif isinstance(s, ir.For):
-                for e in (s.lo, s.hi):
-                    self._need(e, self.unmaskable(s.body))
+                for e in heads(s):
+                    self._need(e, e is s.step or self.unmaskable(s.body))
             elif isinstance(s, ir.While):
                 self._need(s.cond, self.unmaskable(s.body) or self.unmaskable(s.cond))
             for n in self._own(s):
@@ -106,6 +107,10 @@ class Shape:
         elif isinstance(n, ir.Index) and isinstance(n.base.type, Shared):
             for i in n.idx:
                 self._need(i, True)
+        elif isinstance(n, ir.Do) and blocks(n.op, n.args):
+            for p, a in zip(n.op.params, n.args):
+                if p.role == "index":  # phases, counts, barriers: one for all blocks of a batch
+                    self._need(a, True)
         elif isinstance(n, ir.Subtile):
             self._need(n.i, True)
             self._need(n.j, True)
@@ -134,7 +139,7 @@ class Shape:
 
     def _blocks(self, n: Any) -> bool:
         if isinstance(n, ir.Do):
-            return n.op.name == "block.sync"
+            return n.op.name == "block.sync" or blocks(n.op, n.args)
         if isinstance(n, ir.While):
             return self.spins(n)
         return isinstance(n, ir.CallDevice) and self.yields(n.fn)
@@ -177,6 +182,13 @@ def _decoded(t: Any) -> int:
     if isinstance(t, Regs):
         return 128 * t.n
     return t.nbytes if isinstance(t, SArr) else 0
+
+
+def heads(s: Any) -> list[ir.Expr]:
+    """The expressions that decide how often a loop runs."""
+    if isinstance(s, ir.While):
+        return [s.cond]
+    return [s.lo, s.hi, *([s.step] if isinstance(s.step, ir.Expr) else [])]
 
 
 def bodies(s: Any) -> list[list]:

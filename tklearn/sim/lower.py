@@ -15,10 +15,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tklearn.lang import ir
-from tklearn.lang.types import RT, RV, Coord, Regs, Scalar, Vec
-from tklearn.sim.batching import Shape, bodies, jumps
+from tklearn.lang import ir, ops
+from tklearn.lang.types import RT, RV, Coord, Regs, Ring, Scalar, Vec
+from tklearn.sim.batching import Shape, bodies, heads, jumps
 from tklearn.sim.lower_expr import Expressions, Site, call, const, located, name, tup
+from tklearn.sim.rings import Stages, step_of
 
 
 class Lowered:
@@ -117,7 +118,7 @@ class Lowering(Expressions):
                     self.ranges[id(n.sym)] = self.range(n.init)
             elif isinstance(n, ir.For):
                 lo, hi = self.range(n.lo), self.range(n.hi)
-                up = n.step > 0
+                up = isinstance(n.step, ir.Expr) or n.step > 0
                 self.ranges[id(n.var)] = (
                     (lo[0], max(lo[0], hi[1] - 1)) if up else (min(hi[0] + 1, lo[1]), lo[1])
                 )
@@ -192,7 +193,7 @@ class Lowering(Expressions):
     def _plain_loop(self, s: Any) -> bool:
         if any(self._masked_jump(s.body, k) for k in ("break", "continue", "return")):
             return False
-        conds = [s.lo, s.hi] if isinstance(s, ir.For) else [s.cond]
+        conds = heads(s)
         if all(c.uni.level <= ir.WARP and c.uni.deps == 0 for c in conds):
             return True
         return self.shape.unmaskable(s.body) or any(self.shape.unmaskable(c) for c in conds)
@@ -212,6 +213,8 @@ class Lowering(Expressions):
         if isinstance(t, (RT, RV)):
             first = [self.expr(s.init, m)] if s.init is not None else []
             return [self.set(n, call("_Tile", self.obj(t, "T"), const(s.sym.name), *first))]
+        if isinstance(t, Ring):
+            return [self.set(n, call(self.obj(Stages, "T"), const(t.n)))]
         if isinstance(t, Regs):
             return [
                 self.set(n, ast.BinOp(ast.List([const(None)], ast.Load()), ast.Mult(), const(t.n)))
@@ -318,12 +321,16 @@ class Lowering(Expressions):
 
     # -------------------------------------------------------------------------- operations
     def s_Do(self, s: ir.Do, m: str) -> list[ast.stmt]:
-        if s.op.name == "block.sync":
+        if s.op.name == "block.sync" and not s.args:
             wait = ast.Attribute(name("_w"), "barrier", ast.Load())
             return [ast.Expr(ast.Yield(call(wait, self.site(s), name(m))))]
-        return [
-            ast.Expr(call(self.op_function(s), name("_w"), self.site(s), name(m), *self.args(s, m)))
-        ]
+        do = call(self.op_function(s), name("_w"), self.site(s), name(m), *self.args(s, m))
+        if ops.blocks(s.op, s.args):
+            return [ast.If(do, [ast.Expr(ast.Yield(None))], [])]
+        return [ast.Expr(do)]
+
+    def s_Advance(self, s: ir.Advance, m: str) -> list[ast.stmt]:
+        return [ast.Expr(call(ast.Attribute(self.expr(s.ring, m), "advance", ast.Load())))]
 
     def s_Eval(self, s: ir.Eval, m: str) -> list[ast.stmt]:
         e = s.value
@@ -392,15 +399,20 @@ class Lowering(Expressions):
     def s_For(self, s: ir.For, m: str) -> list[ast.stmt]:
         lo, hi = self.expr(s.lo, m), self.expr(s.hi, m)
         site, var = self.site(s), ast.Name(self.local(s.var), ast.Store())
+        step: ast.expr
+        if isinstance(s.step, ir.Expr):
+            step = call(self.obj(step_of, "f"), name("_w"), self.expr(s.step, m), self.site(s.step))
+        else:
+            step = const(s.step)
         if self._plain_here(s):
             self.declared[id(s.var)] = self.level
             self.loops.append(Loop(None))
             body = self.block(s.body, m)
             self.loops.pop()
-            it = call("_range", name("_w"), lo, hi, const(s.step), site)
+            it = call("_range", name("_w"), lo, hi, step, site)
             return [ast.For(var, it, body or [ast.Pass()], [])]
         obj, inner = self.temp("loop"), self.temp("m")
-        out = [self.set(obj, call("_For", name("_w"), lo, hi, const(s.step), name(m), site))]
+        out = [self.set(obj, call("_For", name("_w"), lo, hi, step, name(m), site))]
         body = [self.set(inner, ast.Attribute(name(obj), "m", ast.Load()))]
         body += self._loop_body(s, obj, inner)
         return [*out, ast.For(var, name(obj), body, [])]

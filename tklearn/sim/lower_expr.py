@@ -21,6 +21,13 @@ from tklearn.sim.batching import Shape
 I32_LO, I32_HI = -(1 << 31), (1 << 31) - 1
 FULL = (I32_LO, I32_HI)
 GRID_MAX = 1 << 16  # the arithmetic on blockIdx that needs no check assumes smaller grids
+IN_BLOCK = {
+    "laneid": 31,
+    "warpid": 31,
+    "warpgroup.groupid": 7,
+    "warpgroup.warpid": 3,
+    "warpgroup.laneid": 127,
+}
 BINOPS = {
     "+": ast.Add,
     "-": ast.Sub,
@@ -140,6 +147,8 @@ class Expressions:
         r = FULL
         if isinstance(e, ir.Special):
             r = self._special_range(e.name)
+        elif isinstance(e, ir.RingField):
+            r = (0, 1 if e.name == "phase" else e.ring.type.n - 1)  # type: ignore[attr-defined]
         elif isinstance(e, ir.Dim):
             r = (0, I32_HI)
         elif (
@@ -156,8 +165,8 @@ class Expressions:
 
     def _special_range(self, what: str) -> tuple[int, int]:
         k = self.ns["_kernel"]
-        if what in ("laneid", "warpid"):
-            return 0, 31
+        if what in IN_BLOCK:
+            return 0, IN_BLOCK[what]
         axis = "xyz".index(what[-1])
         if what.startswith("blockDim"):
             return k.threads[axis], k.threads[axis]
@@ -242,8 +251,19 @@ class Expressions:
         )
 
     def x_Special(self, e: ir.Special, m: str) -> ast.expr:
-        attr = e.name.replace(".", "_")
-        return ast.Attribute(name("_w"), attr, ast.Load())
+        def of_warp(attr: str) -> ast.expr:
+            return ast.Attribute(name("_w"), attr, ast.Load())
+
+        if e.name == "warpgroup.groupid":
+            return ast.BinOp(of_warp("warpid"), ast.RShift(), const(2))
+        if e.name == "warpgroup.warpid":
+            return ast.BinOp(of_warp("warpid"), ast.BitAnd(), const(3))
+        if e.name == "warpgroup.laneid":
+            first = ast.BinOp(of_warp("warpid"), ast.BitAnd(), const(3))
+            return ast.BinOp(
+                ast.BinOp(first, ast.Mult(), const(32)), ast.Add(), of_warp("laneid")
+            )
+        return of_warp(e.name.replace(".", "_"))
 
     def x_Dim(self, e: ir.Dim, m: str) -> ast.expr:
         t = e.base.type
@@ -261,6 +281,12 @@ class Expressions:
 
     def x_TupleExpr(self, e: ir.TupleExpr, m: str) -> ast.expr:
         return tup([self.expr(i, m) for i in e.items])
+
+    def x_TilesExpr(self, e: ir.TilesExpr, m: str) -> ast.expr:
+        return tup([self.expr(i, m) for i in e.items])
+
+    def x_RingField(self, e: ir.RingField, m: str) -> ast.expr:
+        return ast.Attribute(self.expr(e.ring, m), e.name, ast.Load())
 
     # ------------------------------------------------------------------------------ arithmetic
     def x_Unary(self, e: ir.Unary, m: str) -> ast.expr:
@@ -421,7 +447,7 @@ class Expressions:
                 at = tup([self.expr(i, m) for i in a.idx])
                 out.append(located(tup([self.expr(a.base, m), at]), a.loc))
             elif isinstance(a.type, (RT, RV)) and (
-                e.op.effect == "mma" or p.role in ("dst", "acc")
+                e.op.effect in ("mma", "wgmma") or p.role in ("dst", "acc")
             ):
                 out.append(self.box(a, m))
             else:
