@@ -264,7 +264,6 @@ TK_DEVICE void group_store(const gl<T, N>& g, S& s, coord at) {
     using ::tk::wait_group;                                                                       \
     }
 TK_COPIES(warp)
-TK_COPIES(block)
-#undef TK_COPIES
+TK_COPIES(block)  // and warpgroup: warpgroup.cuh
 
 }  // namespace tk

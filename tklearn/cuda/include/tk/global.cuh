@@ -2,16 +2,24 @@
 //
 // This file knows: the kernel argument gl (pointer, sizes, strides; the launcher writes these same
 // bytes) and how an index or a tile coordinate becomes an address. Offsets are 64-bit. It must not
-// know registers or lanes.
+// know registers, lanes or what the copy engine's descriptions mean.
 #pragma once
 
 #include "types.cuh"
 
 namespace tk {
 
+// How the copy engine (TMA) sees an array when it moves tiles of type TILE: 128 bytes that the driver
+// wrote. tma.cuh hands their address on.
+template <class TILE> struct alignas(64) tensor_map {
+    u64 words[16];
+};
+
 // dim is (batch, depth, rows, cols) and missing leading dimensions are 1; stride counts elements
 // (batch, depth, row), the last dimension is contiguous. N is the number of dimensions of the array.
-template <class T, int N> struct gl {
+// TILES: the types of the shared tiles and vectors that TMA moves to or from it.
+template <class T, int N, class... TILES> struct gl;
+template <class T, int N> struct gl<T, N> {
     using type = T;
     static constexpr int DIMS = N;
     T* ptr;
@@ -33,6 +41,10 @@ template <class T, int N> struct gl {
     TK_DEVICE ref_t<T> operator[](coord i) const { return ref_of<T>::make(at(i)); }
     TK_DEVICE ref_t<T> operator[](int i) const { return ref_of<T>::make(ptr + i); }
 };
+
+// An array that TMA works on: all the above, then a description for each type of tile. A kernel takes
+// it as const __grid_constant__, since the descriptions are used where they lie.
+template <class T, int N, class... TILES> struct gl : gl<T, N>, tensor_map<TILES>... {};
 
 // The part of an array that a tile operation touches: where it starts, the pitch between rows in
 // elements, and how many rows and columns are there (fewer than the tile has, or negative, at the
