@@ -17,7 +17,8 @@ from tklearn.lang import types as T
 HEAD = """import math
 import numpy as np
 import tklearn as tk
-from tklearn import block, blockDim, blockIdx, gridDim, laneid, threadIdx, warp, warpid
+from tklearn import block, blockDim, blockIdx, gridDim, laneid, threadIdx, warp, warpid, \
+arrive, init_semaphore, invalidate_semaphore, tma, wait, warpgroup
 N = 4
 """
 

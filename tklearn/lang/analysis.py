@@ -9,9 +9,10 @@ from typing import Any
 
 from tklearn.lang import ir
 from tklearn.lang import types as T
+from tklearn.lang.async_rules import TMA_ALIGN
 from tklearn.lang.errors import LaunchError, SourceError
 from tklearn.lang.ops import MMA_ARCH, Op
-from tklearn.lang.types import RT, RV, Regs
+from tklearn.lang.types import RT, RV, SV, Regs
 
 MAX_SHARED = 227 * 1024  # the largest opt-in of any supported GPU (FACTS.md 6, sm_90)
 MAX_REGISTERS = 255  # 32-bit registers a lane
@@ -27,6 +28,7 @@ def op_arch(op: Op, args: list[Any]) -> int:
 def place_shared(k: ir.Kernel) -> None:
     """Gives each shared symbol its byte offset. Error TK408 above 227 KB."""
     at = 0
+    by_tma = _vectors_by_tma(k)
     for s in k.shared:
         size = _bytes(s)
         if s.alias_of is not None:
@@ -41,6 +43,8 @@ def place_shared(k: ir.Kernel) -> None:
                 )
             continue
         align = s.type.align  # type: ignore[attr-defined]
+        if by_tma and isinstance(getattr(s.type, "elem", s.type), SV):
+            align = TMA_ALIGN
         s.offset = -(-at // align) * align
         at = s.offset + size
     k.shared_bytes = at
@@ -54,6 +58,16 @@ def place_shared(k: ir.Kernel) -> None:
             own[0].loc,
             f"bytes: {parts}; take smaller tiles or fewer stages",
         )
+
+
+def _vectors_by_tma(k: ir.Kernel) -> bool:
+    """Does TMA copy shared vectors? It wants their places more aligned than others do."""
+    return any(
+        n.op.name.startswith("tma.") and any(isinstance(getattr(a, "type", None), SV) for a in n.args)
+        for body in (k.body, *(f.body for f in k.functions))
+        for n in ir.walk(body)
+        if isinstance(n, ir.Do)
+    )
 
 
 def _bytes(s: ir.Sym) -> int:

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 from tklearn.lang import ir
 from tklearn.lang import types as T
 from tklearn.lang.rules import no, order, pair_with_memory, shared_copy, want
-from tklearn.lang.types import RT, ST, SV, Semaphore, Shared
+from tklearn.lang.types import RT, RV, ST, SV, Semaphore, Shared, SubST
 
 if TYPE_CHECKING:
     from tklearn.lang.table import Op
 
 BARRIERS = 15  # named barriers of a block besides number 0, which is block.sync()'s
+TMA_ALIGN = 128  # bytes, of a shared address
 BOX = 256  # the longest side of a TMA box, in elements
+WIDEST = 256  # columns of one wgmma
+MMA_GROUPS, STORE_GROUPS = 7, 63  # that may still run after a wait
 GROUP_THREADS = 128
 GROUP_ROWS = 64  # rows of a warpgroup's tile: 16 for each of its 4 warps
 
@@ -55,7 +58,7 @@ def expect(sem: Any, tiles: Any) -> None:
             no(
                 "TK200",
                 f"bytes of {x.type} cannot be expected",
-                "name the shared tiles or vectors that TMA will load",
+                "name the shared tiles that TMA will load, or write tma.expect_bytes(sem, bytes)",
             )
         _unpadded(t)
 
@@ -101,35 +104,104 @@ def _unpadded(t: Any) -> None:
 
 
 def _box(tile: Any) -> None:
+    """One box is a vector, a tile, or one column block of a swizzled tile."""
     t = tile.type
-    inner, rows = (t.n, 1) if isinstance(t, SV) else (t.swizzle // t.dtype.itemsize or t.cols, t.rows)
+    if isinstance(t, SV):
+        inner, rows = t.n, 1
+    else:
+        inner, rows = t.swizzle // t.dtype.itemsize or t.cols, t.rows
     if max(inner, rows) > BOX:
-        no("TK210", f"a side of {t} is longer than {BOX}, the most TMA copies at once")
+        hint = f"TMA copies boxes of at most {BOX} elements along each side"
+        if rows <= BOX and isinstance(t, ST):
+            hint += ", or along a row as many as the tile has, with a swizzle"
+        no("TK210", f"{t} is too large for one copy", hint)
     if inner * t.dtype.itemsize % 16:
-        no("TK210", f"rows of {t} are no multiple of 16 bytes, in which TMA copies")
+        no("TK210", f"{t} has no multiple of 16 bytes", "TMA copies pieces of 16 bytes")
+    if _one_of_many(tile) and t.nbytes % TMA_ALIGN:
+        hint = f"TMA writes to multiples of {TMA_ALIGN} bytes: make each vector such a multiple"
+        no("TK210", f"{t} has {t.nbytes} bytes, and others of its array follow", hint)
+
+
+def _one_of_many(tile: Any) -> bool:
+    """Is this one vector of an array of them?"""
+    return isinstance(tile.type, SV) and isinstance(tile, ir.Index)
 
 
 # ----------------------------------------------------------------------------------- products
 def wgmma(ta: bool, tb: bool, add: bool) -> Callable:
-    name = f"{'mma' if add else 'mm'}_A{'t' * ta}B{'t' * tb}"
+    """acc += A B (or = without `add`) of 64 rows by a warpgroup; A or B transposed."""
 
     def rule(acc: Any, a: Any, b: Any, fence: Any, commit: Any) -> None:
+        if isinstance(b.type, RT):
+            hint = "name the shared tile itself: a warpgroup's product reads it from there"
+            no("TK200", f"B cannot be {b.type}", hint)
         d, x, y = want(acc, (RT,), "the accumulator"), want(a, (ST, RT), "A"), want(b, (ST,), "B")
-        in_registers = isinstance(x, RT)
-        m, k = (x.cols, x.rows) if ta else (x.rows, x.cols)
-        k2, n = (y.cols, y.rows) if tb else (y.rows, y.cols)
-        if k != k2 or d.rows != 16 or m != (16 if in_registers else GROUP_ROWS) or d.cols != n:
-            no("TK210", f"shapes do not match: {d} {x} {y}")
+        if isinstance(x, RT) and ta:
+            no("TK211", "A in registers cannot be transposed", "store it to shared memory first")
+        _product_shapes(d, x, y, ta, tb, "+=" if add else "=")
+        _product_layouts(d, x, y)
+        _product_dtypes(d, x, y, ta, tb)
         if not isinstance(fence, bool) or not isinstance(commit, bool):
-            no("TK105", f"fence and commit of warpgroup.{name} are compile-time True or False")
+            no("TK105", "fence and commit are compile-time True or False")
 
     return rule
 
 
-def groups(name: str) -> Callable:
+def _product_shapes(d: RT, x: ST | RT, y: ST, ta: bool, tb: bool, sign: str) -> None:
+    rows = 16 if isinstance(x, RT) else GROUP_ROWS
+    m, k = (x.cols, x.rows) if ta else (x.rows, x.cols)
+    k2, n = (y.cols, y.rows) if tb else (y.rows, y.cols)
+    if m == rows and k == k2 and (d.rows, d.cols) == (16, n):
+        if n > WIDEST:
+            no("TK210", f"a product of {n} columns", f"an instruction makes at most {WIDEST}")
+        if x.dtype.itemsize == 1 and k % 32:
+            no("TK210", f"8-bit products need an inner size that is a multiple of 32, not {k}")
+        return
+    hint = f"per warp, D must be 16x{n} and the inner sizes {k} and {k2} must be equal"
+    if m != rows:
+        side = "columns" if ta else "rows"
+        hint = f"A has {m} {side}: it must have {GROUP_ROWS}, or 16 for each warp in registers"
+    form = f"{d} {sign} {x}{'^T' * ta} @ {y}{'^T' * tb}"
+    no("TK210", f"shapes do not match: {form}", hint)
+
+
+def _product_layouts(d: RT, x: ST | RT, y: ST) -> None:
+    for t, what in ((d, "the accumulator"), (x, "A")):
+        if isinstance(t, RT) and t.layout != T.row:
+            no("TK211", f"{what} must be in tk.row layout, not {t.layout}")
+    for s, what in ((x, "A"), (y, "B")):
+        if isinstance(s, ST) and (s.pad or not s.swizzle):
+            has = f"pad={s.pad}" if s.pad else "swizzle=0"
+            no(
+                "TK211",
+                f"{what} has {has}, and tensor cores read shared tiles with a swizzle only",
+                "leave swizzle and pad out of the type, or write swizzle=128, 64 or 32",
+            )
+
+
+def _product_dtypes(d: RT, x: ST | RT, y: ST, ta: bool, tb: bool) -> None:
+    if x.dtype != y.dtype:
+        no("TK212", f"A is {x.dtype} and B is {y.dtype}", "both must have one dtype")
+    if d.dtype != T.f32 and not (d.dtype == x.dtype == T.f16):
+        no("TK212", f"an accumulator of {d.dtype} for inputs of {x.dtype}", "accumulate in tk.f32")
+    if x.dtype.itemsize == 2:
+        return
+    if isinstance(x, RT):
+        no("TK212", f"A in registers is 16-bit, not {x.dtype}", "store it to shared memory first")
+    if ta or not tb:
+        no(
+            "TK211",
+            f"{x.dtype} products take A as (64, K) and B as (N, K)",
+            "write mma_ABt or mm_ABt, and keep B with N rows",
+        )
+
+
+def groups(most: int) -> Callable:
+    """The number of groups that may still run: 0 to `most`."""
+
     def rule(n: Any) -> None:
-        if type(n) is not int or n < 0:
-            no("TK105", f"{name}(n) needs a compile-time number, 0 or more")
+        if type(n) is not int or not 0 <= n <= most:
+            no("TK205", f"n is {n!r}", f"a compile-time number from 0 to {most}")
 
     return rule
 
@@ -146,8 +218,20 @@ def group_store(dst: Any, src: Any, coord: Any) -> None:
 
 
 def _group_pair(tile: Any, mem: Any, coord: Any) -> None:
+    if isinstance(tile.type, RV):
+        hint = "each warp moves its own part of a vector: warp.load, warp.store"
+        no("TK200", f"the tile cannot be {tile.type}", hint)
+    if isinstance(mem.type, SubST):
+        hint = "keep tiles of 64 rows: tk.shared(tk.st(T, 64, cols), n), and select one"
+        no("TK200", f"the memory cannot be a window: {mem.type}", hint)
     t = want(tile, (RT, ST, SV), "the tile")
-    pair_with_memory(tile, mem, coord, rows=GROUP_ROWS if isinstance(t, RT) else None)
+    if not isinstance(t, RT):
+        shared_copy(tile, mem, coord, "the tile")
+        return
+    if t.rows * 4 != GROUP_ROWS:
+        hint = f"each of the 4 warps holds 16 of the {GROUP_ROWS} rows: tk.rt(T, 16, {t.cols})"
+        no("TK210", f"{t} is no warp's part of a warpgroup's tile", hint)
+    pair_with_memory(tile, mem, coord, rows=GROUP_ROWS)
 
 
 def group_load_async(dst: Any, src: Any, coord: Any) -> None:

@@ -80,6 +80,14 @@ CODES = {
     "TK511": "assert failed in the kernel",
     "TK512": "lanes that must agree do not",
     "TK513": "an uninitialised register is read",
+    "TK520": "plain stores are read through the async proxy without a proxy fence",
+    "TK521": "registers are used while wgmma is using them",
+    "TK522": "a semaphore is used wrongly",
+    "TK523": "a phase of a semaphore passes unseen",
+    "TK524": "a named barrier is used wrongly",
+    "TK525": "a kernel ends while TMA still uses its shared memory",
+    "TK526": "wgmma without a fence, or by part of a warpgroup",
+    "TK527": "an array that TMA cannot address",
     # figures
     "TK600": "this cannot be drawn",
 }

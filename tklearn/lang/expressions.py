@@ -19,7 +19,7 @@ from tklearn.lang import types as T
 from tklearn.lang.errors import Loc, SourceError
 from tklearn.lang.hints import DEVICE_HEADS, ONLY_THERE, hint, kind, near, undefined
 from tklearn.lang.names import SPECIAL_CALLS, SPECIALS, DeviceName
-from tklearn.lang.ops import OPS, Op
+from tklearn.lang.ops import OPS, Op, Param
 from tklearn.lang.rules import OpMismatch, elementwise, promote
 from tklearn.lang.source import UNKNOWN, FunctionSource, Resolver
 from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, SArr, Scalar, Shared, SubST, Vec
@@ -114,6 +114,10 @@ class Expressions(Resolver):
                 hint = "a tile is not one number: reduce it first, as in tk.row_max(t) or tk.sum(v)"
             elif isinstance(e.type, Vec):
                 hint = f"take one of its elements, as in {ast.unparse(n)}[0]"
+            elif isinstance(e.type, T.Ring):
+                hint = f"write {ast.unparse(n)}.stage or {ast.unparse(n)}.phase"
+            elif isinstance(e.type, T.Semaphore):
+                hint = "a semaphore is no number: wait(s, phase) waits for it, arrive(s) counts"
             raise self.fail(n, "TK200", f"{what} must be a number, not {e.type}", hint)
         return e
 
@@ -481,14 +485,14 @@ class Expressions(Resolver):
             for x, d in zip(nodes, t.dims):
                 i = self.static(x)
                 if isinstance(i, int) and not 0 <= i < d:
-                    raise self.fail(x, "TK204", f"tile {i} of {d}", f"they count from 0 to {d - 1}")
+                    what = "semaphore" if isinstance(t.elem, T.Semaphore) else "tile"
+                    hint = f"they count from 0 to {d - 1}"
+                    raise self.fail(x, "TK204", f"{what} {i} of {d}", hint)
             if len(nodes) > len(t.dims):
-                raise self.fail(
-                    n,
-                    "TK204",
-                    f"{len(nodes)} indices for {t}",
-                    "select the tile first, then the element: tiles[s][r, c]",
-                )
+                hint = "select the tile first, then the element: tiles[s][r, c]"
+                if isinstance(t.elem, T.Semaphore):
+                    hint = f"one for each dimension: {len(t.dims)}"
+                raise self.fail(n, "TK204", f"{len(nodes)} indices for {t}", hint)
             rest = t.dims[len(nodes) :]
             out: T.Type = Shared(t.elem, rest) if rest else t.elem
             return ir.Index(out, self.loc(n), base, [self.integer(x) for x in nodes])
@@ -635,7 +639,7 @@ class Expressions(Resolver):
         args: list[Any] = []
         for p in op.params:
             node = nodes.get(p.name)
-            args.append(p.default if node is None else self.argument(node, p.role, op))
+            args.append(p.default if node is None else self.argument(node, p, op))
             if node is None and p.default is not None and p.role in ("value", "index"):
                 args[-1] = self.constant(n, p.default)
         if op.effect in ("mma", "wgmma"):
@@ -668,34 +672,39 @@ class Expressions(Resolver):
                 f"use a copy as the input: tk.copy({acc.sym.name})",
             )
 
-    def argument(self, node: ast.expr, role: str, op: Op | None) -> Any:
+    def coordinate_value(self, node: ast.expr) -> ir.Expr:
+        """(row, col), a number, or a name bound to a coordinate."""
+        if isinstance(node, ast.Name) and self.is_local(node.id):
+            named = self.ex(node)
+            if isinstance(named.type, T.Coord):
+                return named
+        items = node.elts if isinstance(node, ast.Tuple) else [node]
+        if not 1 <= len(items) <= 4:
+            raise self.fail(node, "TK106", f"a coordinate has 1 to 4 numbers, not {len(items)}")
+        es = [self.integer(x, "a coordinate") for x in items]
+        return ir.CoordExpr(T.Coord(len(es)), self.loc(node), es)
+
+    def argument(self, node: ast.expr, p: Param, op: Op) -> Any:
+        """What is given for one parameter, as its role wants it."""
+        role, what = p.role, f"'{p.name}' of {op.name}"
         if role == "static":
             v = self.static(node)
             if v is UNKNOWN:
-                assert op is not None
-                raise self.fail(node, "TK105", f"{op.name} needs a compile-time value here")
+                raise self.fail(node, "TK105", f"{what} must be known at compile time")
             return v
         if role == "coord":
-            if isinstance(node, ast.Name) and self.is_local(node.id):
-                named = self.ex(node)
-                if isinstance(named.type, T.Coord):
-                    return named
-            items = node.elts if isinstance(node, ast.Tuple) else [node]
-            if not 1 <= len(items) <= 4:
-                raise self.fail(node, "TK106", f"a coordinate has 1 to 4 numbers, not {len(items)}")
-            es = [self.integer(x, "a coordinate") for x in items]
-            return ir.CoordExpr(T.Coord(len(es)), self.loc(node), es)
+            return self.coordinate_value(node)
         if role == "tiles":
-            assert isinstance(node, ast.Tuple)
-            tiles = [self.ex(x) for x in node.elts]
+            tiles = [self.ex(x) for x in (node.elts if isinstance(node, ast.Tuple) else [node])]
+            if not tiles:
+                raise self.fail(node, "TK106", "no tile is named")
             return ir.TilesExpr(tiles[0].type, self.loc(node), tiles)
         if role == "pred":
             return self.condition(node)
         if role == "index":
-            return self.whole(node, "an index")
+            return self.whole(node, what)
         if role == "value":
-            e = self.number(node)
-            assert op is not None
+            e = self.number(node, what)
             return e if op.effect == "atomic" else self.convert(e, T.F32)
         return self.ex(node)
 

@@ -309,7 +309,9 @@ class Front(Expressions):
                     n,
                     "TK111",
                     f"'{target.id}' already is {old.type}",
-                    "a declaration stands once; fill it with warp.zero or an assignment",
+                    "use a new name"
+                    if isinstance(v, Ring)
+                    else "a declaration stands once; fill it with warp.zero or an assignment",
                 )
             return [ir.Decl(loc, self.declare(target, v, "reg"), None)]
         if isinstance(v, (ST, SV, T.Semaphore)):
@@ -371,7 +373,7 @@ class Front(Expressions):
         """at = (row, col): a tile coordinate with a name."""
         if old is not None:
             raise self.fail(n, "TK111", f"'{target.id}' already is a name here", "use a new name")
-        e = self.argument(value, "coord", None)
+        e = self.coordinate_value(value)
         return [ir.Decl(self.loc(n), self.declare(target, e.type, "ref"), e)]
 
     def assignable(self, n: ast.AST, sym: ir.Sym) -> None:
@@ -385,7 +387,9 @@ class Front(Expressions):
             sym.storage == "param" and isinstance(sym.type, (Scalar, RT, RV))
         ):
             hint = "use a new name"
-            if isinstance(sym.type, (GL, SArr, ST, SV, Shared)):
+            if isinstance(getattr(sym.type, "elem", sym.type), T.Semaphore):
+                hint = "semaphores change by init_semaphore, arrive and tma.expect"
+            elif isinstance(sym.type, (GL, SArr, ST, SV, Shared)):
                 hint = f"write to its elements, as in {sym.name}[i] = x, or use a new name"
             raise self.fail(
                 n, "TK111", f"'{sym.name}' is {why[sym.storage]} and cannot be assigned", hint
@@ -394,14 +398,19 @@ class Front(Expressions):
     def place(self, n: ast.expr) -> ir.Expr:
         """The target of an assignment other than a name: an element or a vector access."""
         if not isinstance(n, (ast.Subscript, ast.Call)):
-            raise self.fail(n, "TK100", f"{ast.unparse(n)} cannot be assigned", hint(n))
+            what = hint(n)
+            if isinstance(n, ast.Attribute) and n.attr in ("stage", "phase"):
+                what = "r.advance() moves a ring to its next stage"
+            raise self.fail(n, "TK100", f"{ast.unparse(n)} cannot be assigned", what)
         e = self.ex(n)
         if not isinstance(e, (ir.Index, ir.VecIndex, ir.TileReg)) or isinstance(e.type, REF_TYPES):
             raise self.fail(
                 n,
                 "TK100",
                 f"{ast.unparse(n)} cannot be assigned",
-                "store tiles with warp.store(memory, tile)"
+                "semaphores change by init_semaphore, arrive and tma.expect"
+                if isinstance(e.type, T.Semaphore)
+                else "store tiles with warp.store(memory, tile)"
                 if isinstance(e.type, REF_TYPES)
                 else "",
             )

@@ -16,7 +16,20 @@ from tklearn.lang import types as T
 from tklearn.lang.errors import SourceError
 from tklearn.lang.ir import AXIS, BLOCK, DATA, GROUP, LANE, SAME, WARP, Uni
 from tklearn.lang.ops import blocks
-from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, Ring, SArr, Scalar, Shared, Vec
+from tklearn.lang.types import (
+    GL,
+    RT,
+    RV,
+    ST,
+    SV,
+    Regs,
+    Ring,
+    SArr,
+    Scalar,
+    Semaphore,
+    Shared,
+    Vec,
+)
 
 WARPS = {
     "laneid": LANE,
@@ -25,6 +38,7 @@ WARPS = {
     "warpgroup.warpid": WARP,
     "warpgroup.laneid": LANE,
 }
+ONCE = ("sem", "wait", "tma_load", "tma_store", "tma_group", "prefetch")  # not once a lane
 REDUCTIONS = ("tma.store_add_async", "tma.store_min_async", "tma.store_max_async")
 EVERY = DATA | AXIS["x"] | AXIS["y"] | AXIS["z"]
 LEVEL = {
@@ -391,7 +405,8 @@ class Infer:
             u = u | self.e(i)
         if isinstance(x.base.type, Shared):
             for i in x.idx:
-                self.operand(i, WARP, "the number that selects a shared tile")
+                what = "semaphore" if isinstance(x.base.type.elem, Semaphore) else "shared tile"
+                self.operand(i, WARP, f"the number that selects a {what}")
             return u
         if isinstance(x.base.type, (Regs, Vec)):
             return Uni(LANE, EVERY)
@@ -513,7 +528,8 @@ class Infer:
             scope = "warp"
         if scope in SCOPES:
             most, code, why = SCOPES[scope]
-            self.level(at, most, code, why.format(op.name))
+            once = op.effect in ONCE and op.scope == "warp"
+            self.level(at, most, code, why.format(op.name), f"{op.name} acts once" if once else "")
             self.operands(op, args, most, tiles or blocks(op, args))
         return u
 
@@ -552,7 +568,7 @@ class Infer:
     def warp_only(self, at: Any, why: str) -> None:
         self.level(at, WARP, "TK300", why)
 
-    def level(self, at: Any, most: int, code: str, why: str) -> None:
+    def level(self, at: Any, most: int, code: str, why: str, once: str = "") -> None:
         if not self.check:
             return
         seen = [BLOCK if self.alone(c.level) else c.level for c in self.ctx]
@@ -565,6 +581,8 @@ class Infer:
         else:
             hint = f"line {line} decides by {BY[seen[slot]]}: move this out of its block, or "
             hint += "before it"
+        if once and seen[slot] == LANE:
+            hint = f"{once} for the whole warp: line {line} needs no 'if' by lane"
         raise SourceError(code, f"{why}, but this code is reached by {some} only", at.loc, hint)
 
     def operand(self, a: ir.Expr, most: int, what: str) -> None:

@@ -160,13 +160,13 @@ def store(dst: Any, src: Any, coord: Any) -> None:
 
 
 def shared_copy(reg: Any, mem: Any, coord: Any, what: str) -> None:
-    t = want(reg, (ST, SV, RT, RV), what)
-    if isinstance(t, (RT, RV)):
+    if isinstance(reg.type, (RT, RV)):
         no(
             "TK200",
-            f"{what} of a block operation cannot be {t}",
-            "registers belong to one warp: write warp.load",
+            f"{what} cannot be {reg.type}: this copies between global and shared memory",
+            "registers belong to one warp: write warp.load, warp.store",
         )
+    want(reg, (ST, SV), what)
     want(mem, (GL,), "the other side")
     pair_with_memory(reg, mem, coord)
 
@@ -298,6 +298,10 @@ def elementwise(a: Type, b: Type) -> Type:
         hint = "work on its elements: v[0], v[1], ..."
     elif isinstance(odd, GL):
         hint = "index an element of the array, or load a tile of it with warp.load"
+    elif isinstance(odd, Semaphore):
+        hint = "a semaphore is no number: wait(s, phase) waits for it, arrive(s) counts"
+    elif isinstance(odd, T.Ring):
+        hint = "r.stage and r.phase are its numbers; r.advance() goes on"
     elif isinstance(odd, (ST, SubST, SV, T.Shared)):
         hint = "arithmetic is for registers: load it with warp.load first"
     no("TK200", f"no arithmetic between {a} and {b}", hint)
