@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import async_cases
 import cuda_cases as cases
 import pytest
 
@@ -50,6 +51,14 @@ EXAMPLES = {
     "gallery_softmax": lambda: softmax.short(T.bf16).ir(D=1024),
     "gallery_layernorm": lambda: layernorm.short(T.bf16).ir(D=1024),
     "gallery_gemm": lambda: gemm.make(T.bf16).ir(),
+    "async_gemm": lambda: cases.specialise(async_cases.gemm_ws, 384, {"A": 2, "B": 2, "C": 2}),
+    "async_attention": lambda: cases.specialise(async_cases.attend, 512, dict.fromkeys("QKVO", 4)),
+    "async_linear_attention": lambda: cases.specialise(
+        async_cases.linear_attention, 128, dict.fromkeys("QKVO", 4)
+    ),
+    "async_operations": lambda: cases.specialise(
+        async_cases.operations, 256, {"A": 2, "v": 1, "H": 2, "F": 2, "O": 2}
+    ),
     "products_e4m3": lambda: cases.specialise(cases.products(T.e4m3), 32, {"A": 2, "C": 2}),
 }
 
@@ -91,9 +100,7 @@ def test_every_operation_is_emitted() -> None:
             for n in ir.walk(body):
                 if isinstance(n, (ir.Do, ir.Call)) and not n.op.intrinsic:
                     met.add(n.op.name)
-                    assert (
-                        n.op.cpp + ("<" if n.op.name in ("convert", "wait_group") else "(") in text
-                    )
+                    assert re.search(rf"{n.op.cpp}(<[\w, ]+>)?\(", text)
     assert set(OPS) - met == set()
 
 

@@ -35,7 +35,8 @@ laneid warpid thread_rank floordiv floormod cdiv fms rcp relu maximum minimum su
 convert_pair convert_bits swap_layout transpose row_max row_min row_sum col_max col_min col_sum
 commit_group wait_group atomic_add atomic_max atomic_min atomic_exch atomic_cas atomic_word
 to_i32 to_u32 to_i64 to_u8 semaphore wait arrive trans trans_tag whole window regs kind st_view
-group_ptr vec_read vec_write
+group_ptr vec_read vec_write ring tensor_map init_semaphore invalidate_semaphore wgmma_step
+warp_group block_group warpgroup_group
 """
 RESERVED = frozenset(f"{_CPP} {_CUDA} {_TK}".split())
 

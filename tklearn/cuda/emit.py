@@ -15,6 +15,7 @@ from typing import Any
 
 from tklearn.cuda.cppnames import Names, legal
 from tklearn.cuda.expr import NARROW, Expressions, changes, literal, nonneg, pure, type_text
+from tklearn.cuda.needs import multiplies, reallocates, tma_tiles
 from tklearn.lang import ir
 from tklearn.lang import types as T
 from tklearn.lang.errors import Loc, where
@@ -84,6 +85,7 @@ class _File:
     def __init__(self, kernel: ir.Kernel, comments: bool) -> None:
         self.kernel, self.comments = kernel, comments
         self.out: list[tuple[Loc | None, str]] = []
+        self.tma = tma_tiles(kernel)
         self._globals = Names()
         self.entry = self._globals(kernel.name)
         self._functions: dict[ir.Function, str] = {}
@@ -138,6 +140,8 @@ class _File:
             yield "#define TK_BLOCK_1D"
         if _uses_fp8(k, self._ordered):
             yield "#define TK_FP8"
+        if multiplies(k):
+            yield "#define TK_WGMMA"
         yield '#include "tk/tk.cuh"'
         bodies = (k.body, *(f.body for f in self._ordered))
         if any(isinstance(n, ir.Print | ir.Assert) for b in bodies for n in ir.walk(b)):
@@ -171,9 +175,9 @@ def _parameter_type(t: T.Type, written: bool) -> str:
         return f"const {t.cpp}&"
     if isinstance(t, T.SubST):
         return f"st_view<{t.parent.cpp}, {t.rows}, {t.cols}>"
-    if isinstance(t, (T.ST, T.SV, T.SArr)):
+    if isinstance(t, (T.ST, T.SV, T.SArr, T.Semaphore)):
         return f"{t.cpp}&"
-    if isinstance(t, (T.RT, T.RV, T.Regs)):
+    if isinstance(t, (T.RT, T.RV, T.Regs, T.Ring)):
         return f"{t.cpp}&" if written else f"const {t.cpp}&"
     if isinstance(t, T.Scalar) and written:
         return f"{t.cpp}&"
@@ -205,15 +209,15 @@ class _Body:
         """The function's lines, its head and closing brace included."""
         f = self.f
         if isinstance(f, ir.Kernel):
-            params = [f"{type_text(p.type)} {self.name(p)}" for p in f.params]
-            bounds = str(f.nthreads)
-            if min_blocks := getattr(f, "min_blocks", None):
-                bounds += f", {min_blocks}"
+            params = [self._kernel_parameter(p) for p in f.params]
+            bounds = f"{f.nthreads}, 1" if reallocates(f) else str(f.nthreads)
             head = f'extern "C" __global__ void __launch_bounds__({bounds}) {self.file.entry}('
         else:
             written = changes(f.body)
             params = [self._parameter(p, p in written) for p in f.params]
             ret = type_text(f.ret) if f.ret else "void"
+            if generic := [f"class {self._array_type(p)}" for p in f.params if p in self.file.tma]:
+                self.line(f.loc, f"template <{', '.join(generic)}>")
             head = f"__device__ __forceinline__ {ret} {self.file.function_name(f)}("
         self.line(f.loc, _wrapped(head, params, ") {"))
         self.depth = 1
@@ -224,7 +228,21 @@ class _Body:
         self.line(None, "}")
         return self.out
 
+    def _kernel_parameter(self, p: ir.Sym) -> str:
+        """An array that TMA works on carries a description for each type of tile."""
+        tiles = self.file.tma.get(p)
+        if not tiles:
+            return f"{type_text(p.type)} {self.name(p)}"
+        named = ", ".join(t.cpp for t in tiles)
+        return f"const __grid_constant__ {p.type.cpp[:-1]}, {named}> {self.name(p)}"
+
+    def _array_type(self, p: ir.Sym) -> str:
+        """A helper takes such an array with whatever descriptions it has."""
+        return f"{self.name(p)}_t"
+
     def _parameter(self, p: ir.Sym, written: bool) -> str:
+        if p in self.file.tma:
+            return f"const {self._array_type(p)}& {self.name(p)}"
         if isinstance(p.type, T.Shared):
             dims = "".join(f"[{d}]" for d in p.type.dims)
             return f"{p.type.elem.cpp} (&{self.name(p)}){dims}"
@@ -314,6 +332,9 @@ class _Body:
     def _do(self, s: ir.Do) -> None:
         self.line(s.loc, self.ex.operation(s.op, s.args) + ";")
 
+    def _advance(self, s: ir.Advance) -> None:
+        self.line(s.loc, f"{self.ex(s.ring, 16)}.advance();")
+
     def _eval(self, s: ir.Eval) -> None:
         self.line(s.loc, self.ex(s.value) + ";")
 
@@ -337,11 +358,17 @@ class _Body:
             first, hi = f"{first}, {end} = {hi}", end
         else:
             hi = self.ex(s.hi, 11)  # binds tighter than <
-        test = f"{var} {'<' if s.step > 0 else '>'} {hi}"
-        if abs(s.step) == 1:
-            step = var + ("++" if s.step > 0 else "--")
+        if isinstance(s.step, ir.Expr):  # positive
+            by = self.ex(s.step)
+            if not _steady(s.step, changes(s.body) | {s.var}):
+                by, value = self.names.fresh(f"{var}_step"), by
+                first += f", {by} = {value}"
+            test, step = f"{var} < {hi}", f"{var} += {by}"
         else:
+            test = f"{var} {'<' if s.step > 0 else '>'} {hi}"
             step = f"{var} {'+' if s.step > 0 else '-'}= {abs(s.step)}"
+            if abs(s.step) == 1:
+                step = var + ("++" if s.step > 0 else "--")
         self.line(s.loc, f"for ({first}; {test}; {step}) {{")
         self._inner(s.body)
         self.line(None, "}")

@@ -31,7 +31,21 @@ CLARIFY = {
 }  # fmt: skip
 NARROW = (T.bf16, T.f16, T.e4m3, T.e5m2)
 # Compile-time arguments that the headers take as template arguments, not in parentheses.
-TEMPLATE_ARGS = {"convert": "dtype", "wait_group": "n"}
+TEMPLATE_ARGS = {
+    "convert": ("dtype",),
+    "wait_group": ("n",),
+    "tma.store_async_wait": ("n",),
+    "tma.store_async_read_wait": ("n",),
+    "warpgroup.mma_async_wait": ("n",),
+    "warpgroup.increase_registers": ("n",),
+    "warpgroup.decrease_registers": ("n",),
+    **{
+        f"warpgroup.{m}_A{'t' * ta}B{'t' * tb}": ("fence", "commit")
+        for m in ("mm", "mma") for ta in (0, 1) for tb in (0, 1)
+    },
+}  # fmt: skip
+# Arguments that are left out where they are what the headers take anyway.
+LEFT_OUT = {("arrive", "count"): 1}
 _CAST = {"f32": "float", "i32": "int", "u32": "unsigned", "i64": "i64", "u8": "u8"}
 _FROM_FLOAT = {"i32": "to_i32", "u32": "to_u32", "i64": "to_i64"}
 
@@ -85,6 +99,16 @@ def nonneg(e: ir.Expr) -> bool:
     if isinstance(e.type, T.Scalar) and e.type.dtype.kind == "u":
         return True
     return e.nonneg or (isinstance(e, ir.Var) and e.sym.nonneg)
+
+
+def is_index(e: ir.Special) -> bool:
+    """threadIdx.x and the like, which are objects in C++, as against laneid()."""
+    return e.name.partition(".")[0] in ("threadIdx", "blockIdx", "blockDim", "gridDim")
+
+
+def _left_out(op: str, param: str, a: Any) -> bool:
+    usual = LEFT_OUT.get((op, param))
+    return usual is not None and isinstance(a, ir.Const) and a.value == usual
 
 
 def type_text(t: T.Type) -> str:
@@ -146,7 +170,15 @@ class Expressions:
         return self._name(e.sym), PRIMARY
 
     def _special(self, e: ir.Special) -> Text:
-        return (e.name if "." in e.name else f"{e.name}()"), PRIMARY
+        if is_index(e):
+            return e.name, PRIMARY
+        return f"{e.name.replace('.', '::')}()", PRIMARY
+
+    def _ringfield(self, e: ir.RingField) -> Text:
+        return f"{self(e.ring, PRIMARY)}.{e.name}", PRIMARY
+
+    def _tilesexpr(self, e: ir.TilesExpr) -> Text:
+        return ", ".join(map(self, e.items)), 0
 
     def _unary(self, e: ir.Unary) -> Text:
         a = self(e.a, UNARY)
@@ -244,19 +276,23 @@ class Expressions:
         """A row of the op table: its C++ spelling with all arguments written."""
         if op.intrinsic:
             return self._pasted(op, args)
-        template, plain = "", []
-        for param, a in zip(op.params, args, strict=False):
-            if a is None:
+        template: list[str] = []
+        plain: list[str] = []
+        given = list(zip(op.params, args, strict=False))
+        in_template = TEMPLATE_ARGS.get(op.name, ())
+        last = max((i for i, (p, a) in enumerate(given) if a != p.default), default=-1)
+        for i, (param, a) in enumerate(given):
+            if a is None or _left_out(op.name, param.name, a):
                 continue
+            if param.name in in_template and i > last:
+                continue  # it and all that follow are the defaults
             if (op.name, param.name) == ("warp.ldmatrix", "trans"):
                 plain += ["trans"] if a else []
                 continue
             text = self._argument(param.role, a)
-            if TEMPLATE_ARGS.get(op.name) == param.name:
-                template = f"<{text}>"
-            else:
-                plain.append(text)
-        return f"{op.cpp}{template}({', '.join(plain)})"
+            (template if param.name in in_template else plain).append(text)
+        angled = f"<{', '.join(template)}>" if template else ""
+        return f"{op.cpp}{angled}({', '.join(plain)})"
 
     def _pasted(self, op: Any, args: list[Any]) -> str:
         """The learner's own CUDA, with the arguments in place of {their names}."""
@@ -279,7 +315,7 @@ class Expressions:
         )
 
     def _argument(self, role: str, a: Any) -> str:
-        if isinstance(a, ir.Special) and "." in a.name and role != "coord":
+        if isinstance(a, ir.Special) and is_index(a) and role != "coord":
             return f"int({self(a)})"  # threadIdx.x is an object: templates would take its own type
         if isinstance(a, ir.Expr):
             is_place = role == "ref" or (role in ("dst", "acc") and not isinstance(a, ir.Subtile))
@@ -311,6 +347,8 @@ def changes(
             targets = [s.target]
         elif isinstance(s, ir.Swap):
             targets = s.targets
+        elif isinstance(s, ir.Advance):
+            targets = [s.ring]
         elif isinstance(s, ir.Do):
             pairs = zip(s.op.params, s.args, strict=False)
             targets = [a for p, a in pairs if s.op.intrinsic or p.role in ("dst", "acc")]

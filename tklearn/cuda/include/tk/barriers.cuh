@@ -13,11 +13,6 @@ namespace block {
 TK_DEVICE void sync(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-#ifdef TK_THREADS
-TK_DEVICE void sync(int id) { sync(id, TK_THREADS); }
-#else
-TK_DEVICE void sync(int id) { sync(id, (int)(::blockDim.x * ::blockDim.y * ::blockDim.z)); }
-#endif
 // Comes to barrier `id` without waiting.
 TK_DEVICE void arrive(int id, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");

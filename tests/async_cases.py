@@ -1,0 +1,274 @@
+"""Kernels with TMA, semaphores and wgmma: the three of the design, and all other operations.
+
+Plain functions: cuda_cases.specialise makes kernels of them, and tk.kernel runs them.
+"""
+
+from __future__ import annotations
+
+import tklearn as tk
+from tklearn import (
+    arrive,
+    block,
+    blockIdx,
+    gridDim,
+    init_semaphore,
+    invalidate_semaphore,
+    laneid,
+    threadIdx,
+    tma,
+    wait,
+    warp,
+    warpgroup,
+    warpid,
+)
+
+STAGES, CONSUMERS = 4, 2
+
+
+def gemm_ws(A: tk.gl_bf, B: tk.gl_bf, C: tk.gl_bf):
+    a = tk.shared(tk.st_bf(64, 64), STAGES, CONSUMERS)
+    b = tk.shared(tk.st_bf(64, 128), STAGES)
+    full = tk.shared(tk.semaphore, STAGES)
+    empty = tk.shared(tk.semaphore, STAGES)
+    if warpid() == 0:
+        for s in range(STAGES):
+            init_semaphore(full[s], 1)
+            init_semaphore(empty[s], CONSUMERS * 4)  # one arrival per consumer warp
+    block.sync()
+    row = blockIdx.y * CONSUMERS
+    wg = warpgroup.groupid()
+    if wg == CONSUMERS:  # producer
+        warpgroup.decrease_registers(40)
+        if warpgroup.warpid() == 0:
+            for k in range(A.cols // 64):
+                s = k % STAGES
+                wait(empty[s], (k // STAGES + 1) % 2)
+                tma.expect(full[s], a[s], b[s])  # bytes follow from the types
+                for m in range(CONSUMERS):
+                    tma.load_async(a[s, m], A, (row + m, k), full[s])
+                tma.load_async(b[s], B, (k, blockIdx.x), full[s])
+    else:  # consumers
+        warpgroup.increase_registers(232)
+        acc = tk.rt_fl(16, 128)
+        warp.zero(acc)
+        for k in range(A.cols // 64):
+            s = k % STAGES
+            wait(full[s], k // STAGES % 2)
+            warpgroup.mma_AB(acc, a[s, wg], b[s])
+            warpgroup.mma_async_wait()
+            arrive(empty[s])
+        warpgroup.store(C, acc, (row + wg, blockIdx.x))
+
+
+WG, KV_STAGES = 3, 3
+SCALE = 0.125 * 1.4426950408889634  # 1/sqrt(64) in base 2
+
+
+def attend(Q: tk.gl_bf, K: tk.gl_bf, V: tk.gl_bf, O: tk.gl_bf):
+    q = tk.shared(tk.st_bf(64, 64), WG)  # reused for the output
+    k = tk.shared(tk.st_bf(128, 64), KV_STAGES)
+    v = tk.shared(tk.st_bf(128, 64), KV_STAGES)
+    q_here = tk.shared(tk.semaphore)
+    k_full = tk.shared(tk.semaphore, KV_STAGES)
+    v_full = tk.shared(tk.semaphore, KV_STAGES)
+    empty = tk.shared(tk.semaphore, KV_STAGES)
+    if warpid() == 0:
+        init_semaphore(q_here, 1)
+        for s in range(KV_STAGES):
+            init_semaphore(k_full[s], 1)
+            init_semaphore(v_full[s], 1)
+            init_semaphore(empty[s], WG * 4)
+    block.sync()
+    blocks = K.rows // 128
+    batch = blockIdx.z
+    head = blockIdx.y
+    row = blockIdx.x * WG
+    wg = warpgroup.groupid()
+    if wg == WG:  # producer
+        warpgroup.decrease_registers(32)
+        if warpgroup.warpid() == 0:
+            tma.expect(q_here, q)
+            for i in range(WG):
+                tma.load_async(q[i], Q, (batch, head, row + i, 0), q_here)
+            for it in range(blocks):
+                s = it % KV_STAGES
+                wait(empty[s], (it // KV_STAGES + 1) % 2)
+                tma.expect(k_full[s], k[s])
+                tma.load_async(k[s], K, (batch, head, it, 0), k_full[s])
+                tma.expect(v_full[s], v[s])
+                tma.load_async(v[s], V, (batch, head, it, 0), v_full[s])
+    else:  # consumers
+        warpgroup.increase_registers(160)
+        att = tk.rt_fl(16, 128)
+        p = tk.rt_bf(16, 128)
+        o = tk.rt_fl(16, 64)
+        m = tk.col_vec(16)
+        l = tk.col_vec(16)
+        warp.zero(o)
+        warp.zero(l)
+        warp.neg_infty(m)
+        wait(q_here, 0)
+        wait(k_full[0], 0)
+        warpgroup.mm_ABt(att, q[wg], k[0])  # S = Q K^T
+        warpgroup.mma_async_wait()
+        m = tk.row_max(att, m)
+        att = tk.exp2(att * SCALE - m * SCALE)
+        l = tk.row_sum(att, l)
+        warp.copy(p, att)  # fp32 -> bf16
+        for it in range(1, blocks):
+            s = it % KV_STAGES
+            t = (it - 1) % KV_STAGES
+            wait(k_full[s], it // KV_STAGES % 2)
+            warpgroup.mm_ABt(att, q[wg], k[s])  # next scores ...
+            wait(v_full[t], (it - 1) // KV_STAGES % 2)
+            warpgroup.mma_AB(o, p, v[t])  # ... while O += P V is in flight
+            warpgroup.mma_async_wait(1)  # scores ready, P V may still run
+            m_last = m * SCALE
+            m = tk.row_max(att, m)
+            m_now = m * SCALE
+            att = tk.exp2(att * SCALE - m_now)
+            corr = tk.exp2(m_last - m_now)
+            l = tk.row_sum(att, l * corr)
+            warpgroup.mma_async_wait()  # P V done: o, p and v[t] are free
+            arrive(empty[t])
+            o *= corr
+            warp.copy(p, att)
+        last = (blocks - 1) % KV_STAGES
+        wait(v_full[last], (blocks - 1) // KV_STAGES % 2)
+        warpgroup.mma_AB(o, p, v[last])
+        warpgroup.mma_async_wait()
+        o /= l
+        warpgroup.store(q[wg], o)  # this warpgroup's q tile is no longer read
+        tma.fence()  # generic writes before the async store
+        warpgroup.sync(wg + 1)  # named barrier
+        if warpgroup.warpid() == 0:
+            tma.store_async(O, q[wg], (batch, head, row + wg, 0))
+            tma.store_async_wait()
+
+
+def linear_attention(Q: tk.gl_bf, K: tk.gl_bf, V: tk.gl_bf, O: tk.gl_bf):
+    q = tk.shared(tk.st_bf(64, 64))
+    k = tk.shared(tk.st_bf(64, 64))
+    v = tk.shared(tk.st_bf(64, 64))
+    state = tk.shared(tk.st_bf(64, 64))
+    full = tk.shared(tk.semaphore)
+    kv = tk.rt_fl(16, 64)
+    att = tk.rt_fl(16, 64)
+    o = tk.rt_fl(16, 64)
+    p = tk.rt_bf(16, 64)
+    if warpid() == 0:
+        init_semaphore(full, 1)
+    warp.zero(kv)
+    block.sync()
+    for n in range(Q.rows // 64):
+        if warpid() == 0:
+            tma.expect(full, q, k, v)
+            tma.load_async(q, Q, (blockIdx.y, blockIdx.x, n, 0), full)
+            tma.load_async(k, K, (blockIdx.y, blockIdx.x, n, 0), full)
+            tma.load_async(v, V, (blockIdx.y, blockIdx.x, n, 0), full)
+        warpgroup.store(state, kv)  # publish the state as bf16
+        tma.fence()  # wgmma reads it through the async proxy
+        block.sync()
+        wait(full, n % 2)
+        warpgroup.mm_ABt(att, q, k)
+        warpgroup.mma_async_wait()
+        warpgroup.tril(att)
+        warp.copy(p, att)
+        warpgroup.mm_AB(o, q, state)  # history
+        warpgroup.mma_AB(o, p, v)  # this chunk
+        warpgroup.mma_AtB(kv, k, v)  # next state
+        warpgroup.mma_async_wait()
+        warpgroup.store(O, o, (blockIdx.y, blockIdx.x, n, 0))
+        block.sync()  # the tiles are free again
+
+
+@tk.device
+def fill_stage(r, tiles, A, full, empty, at: tk.i32):
+    """Producer's step: tiles of A at two places into the ring's stage."""
+    wait(empty[r.stage], r.phase ^ 1)
+    here = full[r.stage]
+    tma.expect(here, tiles[r.stage])
+    tma.load_async(tiles[r.stage], A, (at, 0), here)
+    r.advance()
+
+
+@tk.device
+def count_down(r, full):
+    wait(full[r.stage], r.phase)
+    return r.stage + r.phase
+
+
+def operations(A: tk.gl_bf, v: tk.gl_bf, H: tk.gl_hf, F: tk.gl_fl, O: tk.gl_bf):
+    """Every operation of this level that the kernels above do not use; 2 warpgroups."""
+    tiles = tk.shared(tk.st_bf(64, 64), 3)
+    wide = tk.shared(tk.st_bf(64, 256), 2)
+    half = tk.shared(tk.st_hf(64, 64))
+    line = tk.shared(tk.sv(tk.bf16, 64), 2)
+    full = tk.shared(tk.semaphore, 3)
+    empty = tk.shared(tk.semaphore, 3)
+    once = tk.shared(tk.semaphore)
+    if warpid() == 0:
+        for s in range(3):
+            init_semaphore(full[s], 1)
+            init_semaphore(empty[s], 4)
+        init_semaphore(once, 2)
+    block.sync()
+    wg = warpgroup.groupid()
+    if wg == 0:
+        r = tk.ring(3)
+        if warpgroup.warpid() == 0:
+            for t in range(blockIdx.x, A.rows // 64, gridDim.x):
+                fill_stage(r, tiles, A, full, empty, t)
+            other = A
+            tma.prefetch(wide[0], other, (blockIdx.x, 0))
+            tma.expect_bytes(once, 256)
+            tma.load_async(line[0], v, (0,), once)
+            tma.load_async(line[1], v, (1,), once)
+            arrive(once, 1)
+            wait(once, 0)
+            invalidate_semaphore(once)
+        block.arrive(1, 256)
+    else:
+        r = tk.ring(3)
+        acc = tk.rt_fl(16, 64)
+        big = tk.rt_fl(16, 256)
+        a = tk.rt_bf(16, 64)
+        warp.zero(acc)
+        for t in range(blockIdx.x, A.rows // 64, gridDim.x):
+            stage = count_down(r, full)
+            warpgroup.load(a, tiles[r.stage])
+            warpgroup.mma_fence()
+            warpgroup.mma_ABt(acc, a, tiles[r.stage], fence=False)
+            warpgroup.mma_AtBt(acc, tiles[r.stage], tiles[r.stage], commit=False)
+            warpgroup.mm_AtB(acc, tiles[r.stage], tiles[r.stage], fence=False, commit=False)
+            warpgroup.mma_commit_group()
+            warpgroup.mma_async_wait(0)
+            arrive(empty[r.stage], 2 - stage % 2)
+            r.advance()
+        block.sync(1)
+        warpgroup.mm_AtBt(acc, tiles[0], tiles[1])
+        warpgroup.mma_async_wait()
+        warpgroup.mm_AB(big, tiles[0], wide[0])
+        warpgroup.mma_async_wait()
+        warpgroup.triu(acc, 1)
+        warpgroup.make_causal(acc)
+        warpgroup.load(acc, F, (0, 0))
+        warpgroup.store(F, acc, (1, 0))
+        warpgroup.load(tiles[0], A, (0, 0))
+        warpgroup.load_async(tiles[1], A, (1, 0))
+        tk.commit_group()
+        tk.wait_group(0)
+        warpgroup.sync(2)
+        warpgroup.store(O, tiles[1], (2, 0))
+        warpgroup.store(half, acc)
+        tma.fence()
+        block.sync(2, 128)
+        if warpgroup.warpid() == 0:
+            tma.store_add_async(H, half, (0, 0))
+            tma.store_min_async(H, half, (1, 0))
+            tma.store_max_async(H, half, (2, 0))
+            tma.store_commit_group()
+            tma.store_async_read_wait(1)
+            tma.store_async_wait()
+    if warpgroup.laneid() + laneid() + threadIdx.x < 0:
+        O[0, 0] = 0.0
