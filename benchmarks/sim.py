@@ -3,7 +3,8 @@
     python benchmarks/sim.py [--json FILE]
 
 The simulator runs at a learner's defaults: all checks and counters on. Each row gives the best of
-several runs of both, their ratio and the target of issue 2; rows without a NumPy side give seconds.
+several runs of both, their ratio and the target of issue 2 or 3; rows without a NumPy side give
+seconds.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 import tklearn as tk
-from tklearn import block, blockIdx, threadIdx
+from tklearn import block, blockIdx, numerics, threadIdx
 from tklearn.kernels import gemm, saxpy, softmax
 
 TILE = 16
@@ -139,9 +141,28 @@ def saxpy_row(n: int = 1 << 20) -> Row:
     return Row(f"saxpy {n}", best(lambda: saxpy.run(2.0, x, y)), None, 0.2, told.stats)
 
 
+def exact_rows() -> list[Row]:
+    """mma="exact": the product alone, by NumPy and by numba where it is installed, and a gemm."""
+    a, b = operands(512, 512, 512)
+    fa, fb, c = a.astype(np.float32), b.astype(np.float32), np.zeros((512, 512), np.float32)
+    engines = {"numpy": 0.15, "numba": 0.04}
+    if find_spec("numba") is None:
+        del engines["numba"]
+    out = []
+    for engine, target in engines.items():
+
+        def product(engine: str = engine) -> Any:
+            return numerics.product(fa, fb, c, dtype="bf16", engine=engine)
+
+        out.append(Row(f"exact product 512, {engine}", best(product, 12), None, target, {}))
+    _, told = gemm.run(a, b, report=True, mma="exact")
+    seconds = best(lambda: gemm.run(a, b, mma="exact"))
+    return [*out, Row("exact gemm 512", seconds, None, 0.25, told.stats)]
+
+
 def rows() -> list[Row]:
     square = [gemm_row(512, 512, 512, 6.0), gemm_row(1024, 1024, 1024, 6.0)]
-    return [*square, ragged_row(), softmax_row(), lanes_row(), saxpy_row()]
+    return [*square, ragged_row(), softmax_row(), lanes_row(), saxpy_row(), *exact_rows()]
 
 
 def main() -> int:

@@ -199,7 +199,7 @@ def test_extras_add_up_and_are_remembered(course: ModuleType, fake: FakeInstall)
     course.set_up("lab", ["torch"])
     course.set_up("test", [])
     cuda = [] if sys.platform == "darwin" else ["gpu"]
-    assert fake.installs == [["torch"], ["dev", *cuda, "torch"]]
+    assert fake.installs == [["torch"], ["dev", *cuda, "numba", "torch"]]
 
 
 def test_the_driver_chooses_the_cuda_extra(
@@ -209,9 +209,9 @@ def test_the_driver_chooses_the_cuda_extra(
     monkeypatch.setattr(course, "driver_extra", lambda: "gpu12")
     course.set_up("lab", [])
     course.set_up("test", [])
-    assert fake.installs == [["gpu12"], ["dev", "gpu12", "torch"]]
+    assert fake.installs == [["gpu12"], ["dev", "gpu12", "numba", "torch"]]
     course.set_up("lab", ["gpu"])
-    assert fake.installs[-1] == ["dev", "gpu", "torch"]
+    assert fake.installs[-1] == ["dev", "gpu", "numba", "torch"]
 
 
 def test_no_cuda_on_macos(
@@ -220,7 +220,7 @@ def test_no_cuda_on_macos(
     monkeypatch.setattr(sys, "platform", "darwin")
     course.set_up("test", [])
     course.set_up("test", [])
-    assert fake.installs == [["dev", "torch"]]
+    assert fake.installs == [["dev", "numba", "torch"]]
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])

@@ -64,6 +64,7 @@ def test_a_laptop_without_a_gpu() -> None:
     skips = skipped(found)
     assert "no NVIDIA driver" in skips["running on a GPU"]
     assert "./course --extra torch" in skips["torch examples"]
+    assert "./course --extra numba" in skips['fast mma="exact"']
     assert "source() and show() work" in skips["compiling kernels"]
     assert "./course --extra dev" in skips["browser tests"]
 
@@ -76,7 +77,7 @@ def test_recordings_take_the_place_of_a_gpu(tmp_path: Path) -> None:
 
 
 def test_an_h200_with_everything() -> None:
-    packages = LEARNER | GPU_WHEELS | {"torch": "2.13.0", "playwright": "1.65.2"}
+    packages = LEARNER | GPU_WHEELS | {"torch": "2.13.0", "numba": "0.68.1", "playwright": "1.65.2"}
     tools = ("nvidia-smi", "nvcc", "chromium", "bwrap")
     found = examine(machine(packages, driver=cuda(13000, H200), tools=tools))
     assert found.can == "simulator + GPU"

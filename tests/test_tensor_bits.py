@@ -7,6 +7,7 @@ import json
 from fractions import Fraction
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -251,17 +252,52 @@ def test_reached_from_the_package() -> None:
     assert tk.numerics is numerics
 
 
-@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
-@pytest.mark.parametrize("arch", ["ampere", "hopper"])
-def test_numba_gives_the_same_bits(arch: str) -> None:
+def test_the_largest_sum_of_a_block_fits() -> None:
+    """16 products just below 4 * 2**E and c: more than int32 holds, were c among them."""
+    for dtype, most in (("bf16", 2 - 2**-7), ("fp16", 2 - 2**-10)):
+        a, b = np.full((2, 32), most, np.float32), np.full((32, 70), most, np.float32)
+        c = np.full((2, 70), 2 - 2**-23, np.float32)
+        a[1] = -a[1]
+        c[1] = -c[1]
+        got = numerics.product(a, b, c, dtype=dtype, engine="numpy")
+        want = numerics.dot(a, b[:, :2].T, c[:, 0], dtype=dtype)
+        np.testing.assert_array_equal(bits_of(got), bits_of(np.repeat(want[:, None], 70, 1)))
+
+
+needs_numba = pytest.mark.skipif(
+    importlib.util.find_spec("numba") is None,
+    reason="numba is not installed (./course --extra numba)",
+)
+
+
+@needs_numba
+@pytest.mark.parametrize("depth", [40, 16, 5, 3])
+@pytest.mark.parametrize("arch", ["turing", "ampere", "hopper"])
+def test_numba_gives_the_same_bits(arch: str, depth: int) -> None:
     rng = np.random.default_rng(12)
-    for dtype in ("bf16", "tf32"):
-        a, b = numbers(rng, (3, 20, 40), dtype, -9, 2), numbers(rng, (40, 50), dtype, -9, 2)
+    for dtype in sorted({"bf16", "tf32", "fp16"} & set(numerics.CORES[arch])):
+        a, b = numbers(rng, (3, 20, depth), dtype, -9, 2), numbers(rng, (depth, 50), dtype, -9, 2)
+        a[0, :, ::2] = 0
         c = numbers(rng, (20, 50), "fp32", -12, 4)
         got, want = (
             numerics.product(a, b, c, dtype=dtype, arch=arch, engine=e) for e in ("numba", "numpy")
         )
         np.testing.assert_array_equal(bits_of(got), bits_of(want))
+
+
+@needs_numba
+def test_a_simulated_gemm_has_the_same_bits_with_numba(monkeypatch) -> None:
+    from tklearn.kernels import gemm
+
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal((256, 256), np.float32).astype(ml_dtypes.bfloat16) for _ in "ab")
+    used = []
+    by_numba = tensor_core._by_numba
+    monkeypatch.setattr(tensor_core, "_by_numba", lambda *x: (used.append(1), by_numba(*x)))
+    got = gemm.run(a, b, mma="exact")
+    assert used
+    monkeypatch.setattr(tensor_core, "_has_numba", lambda: False)
+    np.testing.assert_array_equal(gemm.run(a, b, mma="exact"), got)
 
 
 # ------------------------------------------------------------------------- measured on an H200
