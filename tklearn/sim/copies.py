@@ -69,10 +69,15 @@ def _part(mem: SharedMem, threads: int, chunk: int, warp: int) -> Place:
     return p
 
 
+def _rank(w: Any, threads: int) -> int:
+    """The number of a warp among those that copy together."""
+    return w.id % (threads // 32)
+
+
 def _count(w: Any, s: Any, kind: str, c: Copy, g: Any, threads: int) -> None:
     """Add what this warp's part costs."""
     if w.counting:
-        rank, pitch, tile = w.id if threads > 32 else 0, g.bstr4[2], c.mem.geo.tile
+        rank, pitch, tile = _rank(w, threads), g.bstr4[2], c.mem.geo.tile
         for limit, start, n in c.kinds:
             key = (kind, tile, threads, rank, pitch, limit, start)
             delta = s.cache.get(key)
@@ -87,7 +92,7 @@ def _copy(
     """The copy that this execution belongs to: all warps' k-th run of one statement is one copy."""
     turn = w.turns.get(s.id, 0)
     w.turns[s.id] = turn + 1
-    key = (s.id, turn, w.id if threads <= 32 else -1)
+    key = (s.id, turn, w.id // (threads // 32))
     c = mem.copy
     if c is not None and c.key == key:
         return c, False
@@ -107,9 +112,7 @@ def group_load(
             g.owners.tile(w, s, c.win, False, "group")
         c.values = c.win.load(once=True)
     _count(w, s, "async" if later else "load", c, g, threads)
-    part: Any = (
-        _part(mem, threads, c.chunk, w.id if threads > 32 else 0) if mem.log is not None else None
-    )
+    part: Any = _part(mem, threads, c.chunk, _rank(w, threads)) if mem.log is not None else None
     if later:
         pending = mem.log.issue(w, part, s) if mem.log is not None else None
         w.copies.start(Flight(c, pending, mem.log))
@@ -123,7 +126,7 @@ def group_store(w: Any, s: Any, g: Any, mem: SharedMem, at: tuple, threads: int)
     """Copy `mem` to a tile of `g`, by `threads` threads."""
     c, first = _copy(w, s, mem, g, at, threads)
     if mem.log is not None:
-        mem.log.read(w, _part(mem, threads, c.chunk, w.id if threads > 32 else 0), s)
+        mem.log.read(w, _part(mem, threads, c.chunk, _rank(w, threads)), s)
     if first:
         w.batch.flush(g)
         if g.owners is not None:

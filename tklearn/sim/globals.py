@@ -276,6 +276,30 @@ class Window:
                 r0, c0 = int(r[k]) * R, int(c[k]) * C
                 plane[b[k], d[k], r0 : r0 + vr, c0 : c0 + vc] = v[k if len(v) > 1 else 0, :vr, :vc]
 
+    def elements(self, n: int) -> tuple[Any, Any]:
+        """Numbers in storage of all elements [n, rows * cols], and which lie inside the array."""
+        g, R, C = self.g, self.rows, self.cols
+        pieces, out = self._pieces()
+        idx = (pieces[:, :, None] * C + np.arange(C)).reshape(len(pieces), -1)
+        inside = np.ones((1, R, C), bool)
+        if self.left is not None:
+            lr, lc = (np.asarray(x).reshape(-1, 1, 1) for x in self.left)
+            inside = (np.arange(R)[None, :, None] < lr) & (np.arange(C)[None, None] < lc)
+        inside = inside.reshape(len(inside), -1)
+        return np.broadcast_to(idx, (n, R * C)), np.broadcast_to(inside, (n, R * C))
+
+    def overlaps(self, other: Window) -> Any:
+        """Per block, whether two places of one array share an element."""
+        sides = (
+            (self.b == other.b)
+            & (self.d == other.d)
+            & (self.r * self.rows < (other.r + 1) * other.rows)
+            & (other.r * other.rows < (self.r + 1) * self.rows)
+            & (self.c * self.cols < (other.c + 1) * other.cols)
+            & (other.c * other.cols < (self.c + 1) * self.cols)
+        )
+        return np.atleast_1d(sides)
+
     def keys(self, unit: int = 32) -> list[tuple[Any, int, int]]:
         """(limit or None, start in a sector, blocks) of each kind of place, for counting.
 

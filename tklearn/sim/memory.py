@@ -16,7 +16,7 @@ import numpy as np
 
 from tklearn import numerics
 from tklearn.lang import layouts
-from tklearn.lang.types import ST, SArr, Shared, SubST
+from tklearn.lang.types import ST, SArr, SubST
 from tklearn.sim.bounds import flat_index
 from tklearn.sim.counters import global_lanes, shared_lanes, shared_place
 from tklearn.sim.lanes import as_int
@@ -32,23 +32,28 @@ class Tile:
     """A register tile or vector: `a` is (blocks or 1, rows, cols) or (blocks or 1, n) float32.
 
     It may be kept as a Spread until somebody asks. `mine` is the array that only this tile holds
-    and may therefore be added to in place.
+    and may therefore be added to in place. `busy` is the wgmma group that is using it.
     """
 
-    __slots__ = ("type", "name", "_a", "mine")
+    __slots__ = ("type", "name", "_a", "mine", "busy")
 
     def __init__(self, type: Any, name: str, a: Any = None) -> None:
         self.type, self.name, self._a = type, name, a
         self.mine: Any = None
+        self.busy: Any = None
 
     @property
     def a(self) -> Any:
+        if self.busy is not None:
+            self.busy.touched(self, "read")
         if type(self._a) is Spread:
             self._a = self._a.expand()
         return self._a
 
     @a.setter
     def a(self, value: Any) -> None:
+        if self.busy is not None:
+            self.busy.touched(self, "written")
         self._a = value
 
     def __repr__(self) -> str:
@@ -396,18 +401,6 @@ def subtile(w: Any, mem: SharedMem, i: Any, j: Any, type: SubST, s: Any) -> SubT
             hint="subtile coordinates count windows, not elements",
         )
     return SubTile(mem, i * type.rows, j * type.cols, type)
-
-
-def make_shared(name: str, type: Any, base: int, blocks: int, check: bool) -> Any:
-    """The storage of one shared symbol at byte `base`."""
-    if not isinstance(type, Shared):
-        return SharedMem(name, type, base, blocks, check)
-    items = []
-    inner = Shared(type.elem, type.dims[1:]) if len(type.dims) > 1 else type.elem
-    size = type.nbytes // type.dims[0]
-    for k in range(type.dims[0]):
-        items.append(make_shared(f"{name}[{k}]", inner, base + k * size, blocks, check))
-    return SharedArray(name, items)
 
 
 def reg(w: Any, regs: list, k: int, s: Any) -> Any:

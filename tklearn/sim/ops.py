@@ -15,7 +15,7 @@ import numpy as np
 
 from tklearn import numerics
 from tklearn.lang import layouts
-from tklearn.lang.types import RT, RV, Scalar, Type
+from tklearn.lang.types import RT, RV, Scalar, SubST, Type
 from tklearn.sim import counters, lanes
 from tklearn.sim.copies import group_load, group_store
 from tklearn.sim.globals import GlobalArray
@@ -31,11 +31,6 @@ def _kind(t: Type) -> str:
 
 
 # ---------------------------------------------------------------------------------- barriers
-@op("block.sync")
-def _block_sync(w: Any, s: Any, m: Any) -> None:
-    raise AssertionError("block.sync is lowered to a yield")
-
-
 @op("warp.sync")
 def _warp_sync(w: Any, s: Any, m: Any) -> None:
     w.tick()
@@ -300,12 +295,46 @@ def _warp_load_async(w: Any, s: Any, m: Any, dst: Any, src: Any, at: Any) -> Non
     group_load(w, s, dst, src, at, 32, True)
 
 
+# ---------------------------------------------------------------------------------- warpgroups
+def _sixteen(w: Any, mem: Any, at: Any, t: RT) -> tuple[Any, Any]:
+    """This warp's 16 rows of the 64 that a warpgroup loads or stores."""
+    rank = w.id % 4
+    if isinstance(mem, GlobalArray):
+        return mem, (*at[:-2], at[-2] * (64 // t.rows) + rank, at[-1])
+    part = SubST(mem.type, t.rows, t.cols)
+    return SubTile(mem, t.rows * rank, 0, part), at
+
+
+@op("warpgroup.load")
+def _group_load(w: Any, s: Any, m: Any, dst: Any, src: Any, at: Any) -> None:
+    if isinstance(dst, SharedMem):
+        group_load(w, s, dst, src, at, 128, False)
+    else:
+        _load(w, s, m, dst, *_sixteen(w, src, at, dst.type))
+
+
+@op("warpgroup.store")
+def _group_store(w: Any, s: Any, m: Any, dst: Any, src: Any, at: Any) -> None:
+    if isinstance(src, SharedMem):
+        group_store(w, s, dst, src, at, 128)
+    else:
+        mem, place = _sixteen(w, dst, at, s.node.args[1].type)
+        _store(w, s, m, mem, src, place)
+
+
+@op("warpgroup.load_async")
+def _group_load_async(w: Any, s: Any, m: Any, dst: Any, src: Any, at: Any) -> None:
+    group_load(w, s, dst, src, at, 128, True)
+
+
 # --------------------------------------------------------------------------------------- masks
-def _masked(keep: Any) -> Callable:
+def _masked(keep: Any, group: bool = False) -> Callable:
     def mask(w: Any, s: Any, m: Any, t: Tile, *args: Any) -> None:
         if t.a is None:
             raise w.fault("TK513", f"'{t.name}' is masked but nothing was stored in it", s)
         row, col = np.arange(t.type.rows)[:, None], np.arange(t.type.cols)[None]
+        if group:
+            row = row + t.type.rows * (w.id % 4)
         fill = _rounded(args[-1], _kind(t.type))
         inside = keep(row, col, *(lanes.spread3(a) for a in args[:-1]))
         t.a = np.where(inside, t.a, _scalar_like(t, fill))
@@ -323,6 +352,8 @@ for _n, _keep in {
     "upper_fill": lambda r, c, i: r + 0 * c >= i,
 }.items():
     OPS[f"warp.{_n}"] = _masked(_keep)
+    if _n in ("tril", "triu", "make_causal"):
+        OPS[f"warpgroup.{_n}"] = _masked(_keep, group=True)
 
 
 # ---------------------------------------------------------------------------- maps, reductions

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from tklearn.lang.errors import Race
+from tklearn.sim.agents import NEVER
 
 LANES = np.arange(32, dtype=np.int64)[None]
-CODES = {"row": 60, "col": 61, "vec": 59, "group": 58}  # lane numbers of tile accesses
 SEVERAL_LANES, ATOMIC = 62, 57
+# lane numbers of tile accesses
+CODES = {"row": 60, "col": 61, "vec": 59, "group": 58, "atomic": ATOMIC}
 SEVERAL_WARPS = 63
 SEVERAL_BLOCKS = (1 << 24) - 1
 
@@ -34,6 +36,22 @@ def padded(values: Any, rp: int, cp: int, copy: bool = True) -> Any:
     return out.reshape(-1)
 
 
+def _meets(idx: Any, m: Any, win: Any) -> bool:
+    """Whether lanes' elements idx [blocks, 32] under a mask lie in a block's window."""
+    inside = (idx[:, :, None] == win.elements(len(idx))[0][:, None]).any(axis=2)
+    return bool((inside if m is None else inside & m).any())
+
+
+class Flying:
+    """A TMA store that may still be writing: over for those ordered after (agent, clock)."""
+
+    __slots__ = ("win", "agent", "clock", "site", "batch", "atomic")
+
+    def __init__(self, win: Any, agent: int, site: Any, batch: Any, atomic: bool) -> None:
+        self.win, self.agent, self.site, self.batch, self.atomic = win, agent, site, batch, atomic
+        self.clock = NEVER
+
+
 class Owners:
     """Last writer and last readers of each tile or element of a written array.
 
@@ -48,6 +66,7 @@ class Owners:
         self.w: Any = None
         self.r: Any = None
         self.sites: dict[int, Any] = {}
+        self.flying: list[Flying] = []
 
     # ------------------------------------------------------------------------------- storage
     def elements(self) -> None:
@@ -80,6 +99,8 @@ class Owners:
             self.elements()
         n = w.batch.n
         idx = np.broadcast_to(flat, (n, 32))
+        if self.flying:
+            self._in_flight(w, s, lambda other: _meets(idx, m, other), write, atomic)
         mine = self._pack(w, s, ATOMIC if atomic else LANES)
         mine = np.broadcast_to(mine, (n, 32))
         if m is not None:
@@ -90,6 +111,8 @@ class Owners:
     def tile(self, w: Any, s: Any, win: Any, write: bool, how: str) -> None:
         """Check and record a tile access."""
         g, shape = self.g, (win.rows, win.cols)
+        if self.flying:
+            self._in_flight(w, s, lambda o: win.overlaps(o).any(), write, how == "atomic")
         if self.w is None and not (g.rp % shape[0] or g.cp % shape[1]):
             self.shape = shape
             size = g.data.size // (shape[0] * shape[1])
@@ -119,6 +142,28 @@ class Owners:
                 idx, mine = idx[keep], mine[keep]
             name = g.element
         self._touch(w, s, idx, mine, write, name)
+
+    def fly(self, w: Any, s: Any, win: Any, agent: int, atomic: bool) -> Flying:
+        """A TMA store of warp w starts to write `win`, or to combine it with what is there."""
+        f = Flying(win, agent, s, w.batch, atomic)
+        self.flying.append(f)
+        return f
+
+    def _in_flight(self, w: Any, s: Any, meets: Any, write: bool, atomic: bool) -> None:
+        """Nobody may touch what a TMA store is writing before it was waited for."""
+        self.flying = [f for f in self.flying if f.batch is w.batch]
+        for f in self.flying:
+            if w.vc[f.agent] < f.clock and not (atomic and f.atomic) and meets(f.win):
+                raise w.fault(
+                    "TK500",
+                    f"warp {w.id} {'writes' if write else 'reads'} a part of {self.g.name} that "
+                    f"the TMA store of line {f.site.line} may still be writing (lines "
+                    f"{f.site.line} and {s.line})",
+                    s,
+                    hint="tma.store_async_wait() in the warp that stores, and a barrier for other "
+                    f"warps, before line {s.line}",
+                    kind=Race,
+                )
 
     def _touch(self, w: Any, s: Any, idx: Any, mine: Any, write: bool, name: Any) -> bool:
         """Check and record; True if several lanes of a warp wrote one place."""
@@ -151,7 +196,7 @@ class Owners:
             warp, lane = (before >> WARP) & 63, (before >> LANE) & 63
             clock = (before >> CLOCK) & LATEST
             barriers = min(w.batch.barriers, LATEST)
-            lanes = same & (warp == w.id) & (clock >= min(w.clock, LATEST))
+            lanes = same & (warp == w.id) & (clock >= min(w.synced, LATEST))
             lanes &= lane != (mine >> LANE) & 63
             now = np.where(lanes, (mine & ~(63 << LANE)) | (SEVERAL_LANES << LANE), mine)
             vc = np.array(w.vc)
@@ -187,7 +232,7 @@ class Owners:
             several = warp == SEVERAL_WARPS
             bad |= same & ~several & other
             bad |= same & several & (clock == min(w.batch.barriers, LATEST))
-            own = (warp == w.id) & (clock >= min(w.clock, LATEST)) & (lane != me)
+            own = (warp == w.id) & (clock >= min(w.synced, LATEST)) & (lane != me)
             bad |= same & own & (((lane < 32) == (me < 32)) | (lane == SEVERAL_LANES))
         if bad.any():
             k = int(bad.argmax())

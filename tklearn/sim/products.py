@@ -23,16 +23,32 @@ from tklearn.sim.spread import Spread, matmul
 ndarray = np.ndarray
 
 
-def _add(acc: Tile, a: Any, b: Any, how: tuple[str, str, str] | None) -> None:
-    """acc += a @ b. `how`: None, or the dtypes of inputs and accumulator, and the architecture."""
+def accumulate(
+    acc: Tile, a: Any, b: Any, how: tuple[str, str, str] | None, add: bool = True
+) -> None:
+    """acc += a @ b, or acc = a @ b.
+
+    `how`: None, or the dtypes of inputs and accumulator, and the architecture, for exact bits.
+    """
+    old = plain(acc._a) if add else None
     if how is not None:
-        acc.a = acc.mine = exact.tile_product(a, b, acc.a, *how)
-        return
-    r, now = matmul(a, b), acc.a
-    if now is acc.mine and len(now) >= len(r):
-        now += r
+        zeros = np.zeros((1, acc.type.rows, acc.type.cols), np.float32)
+        new = exact.tile_product(plain(a), plain(b), zeros if old is None else old, *how)
     else:
-        acc.a = acc.mine = r + now if len(now) > len(r) else np.add(r, now, out=r)
+        new = matmul(a, b)
+        if old is not None and old is acc.mine and len(old) >= len(new):
+            old += new
+            new = old
+        elif old is not None:
+            new = new + old if len(old) > len(new) else np.add(new, old, out=new)
+        if acc.type.dtype.itemsize != 4:
+            new = numerics.round_to(new, acc.type.dtype.name)
+    acc._a = acc.mine = new
+
+
+def plain(x: Any) -> Any:
+    """One array for each block."""
+    return x.expand() if type(x) is Spread else x
 
 
 def _operand(w: Any, s: Any, t: Tile, transposed: bool, tf32: bool) -> Any:
@@ -41,11 +57,12 @@ def _operand(w: Any, s: Any, t: Tile, transposed: bool, tf32: bool) -> Any:
         use(t, w, s)  # has the message
     x = t._a
     if type(x) is Spread:
-        return x.map(lambda u: _factor(u, transposed, tf32)) if transposed or tf32 else x
-    return _factor(x, transposed, tf32)
+        return x.map(lambda u: factor(u, transposed, tf32)) if transposed or tf32 else x
+    return factor(x, transposed, tf32)
 
 
-def _factor(x: Any, transposed: bool, tf32: bool) -> Any:
+def factor(x: Any, transposed: bool, tf32: bool) -> Any:
+    """An array as a factor of a product."""
     if tf32:
         x = numerics.round_to(x, "tf32")
     return x.transpose(0, 2, 1) if transposed else x
@@ -76,9 +93,8 @@ def _mma(ta: bool, tb: bool) -> Callable:
         if w.launch.exact:
             exact.check(w, s, x.dtype.name)
             how = x.dtype.name, d.dtype.name, w.launch.arch
-        _add(acc, a, b, how)
-        if d.dtype.itemsize != 4 and how is None:
-            acc.a = acc.mine = numerics.round_to(acc.a, d.dtype.name)
+        accumulate(acc, a, b, how)
+        acc.a = acc._a
 
     return mma
 
