@@ -11,8 +11,9 @@ import ctypes
 import struct
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,8 @@ import numpy as np
 
 from tklearn.cuda.compile import Cubin, compile_source
 from tklearn.cuda.emit import emit
+from tklearn.cuda.needs import hopper_only, tma_tiles
+from tklearn.cuda.tma import MAP_BYTES, Maps
 from tklearn.lang import ir
 from tklearn.lang.errors import LaunchError
 from tklearn.lang.types import GL, Scalar
@@ -35,6 +38,8 @@ SCALAR_LAYOUT = {
     "f32": ("f", 4, 4),
     "bool": ("?", 1, 1),
 }
+MAP_ALIGN = 64  # of an array with tensor maps, and where they begin in it
+NO_MAPS: Mapping[ir.Sym, Sequence[Any]] = MappingProxyType({})
 DEFAULT_SHARED = 48 * 1024  # more has to be asked for
 MAX_GRID = (2**31 - 1, 65535, 65535)
 NO_CONTEXT = 201
@@ -47,17 +52,33 @@ STICKY = {
 }  # fmt: skip
 
 
-def argument_format(params: list[ir.Sym]) -> struct.Struct:
-    """The argument buffer of a kernel, with the padding that C++ puts between parameters."""
+def argument_format(
+    params: list[ir.Sym], maps: Mapping[ir.Sym, Sequence[Any]] = NO_MAPS
+) -> struct.Struct:
+    """The argument buffer of a kernel, with the padding that C++ puts between parameters.
+
+    maps: the tensor maps (their tiles) that follow an array's own fields.
+    """
     text, at = "<", 0
     for p in params:
         letters, size, align = (
             GL_LAYOUT if isinstance(p.type, GL) else SCALAR_LAYOUT[p.type.dtype.name]
         )
+        if n := MAP_BYTES * len(maps.get(p, ())):
+            letters, size, align = f"{letters}{MAP_ALIGN - size}x{n}s", MAP_ALIGN + n, MAP_ALIGN
         pad = -at % align
         text += "x" * pad + letters
         at += pad + size
     return struct.Struct(text)
+
+
+def argument_offsets(
+    params: list[ir.Sym], maps: Mapping[ir.Sym, Sequence[Any]] = NO_MAPS
+) -> list[int]:
+    """Where each parameter lies in the argument buffer."""
+    ends = [argument_format(params[: i + 1], maps).size for i in range(len(params))]
+    sizes = [argument_format([p], maps).size for p in params]
+    return [end - size for end, size in zip(ends, sizes, strict=True)]
 
 
 def gl_fields(ptr: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
@@ -167,6 +188,15 @@ def check_device(spec: ir.Kernel, device: int) -> None:
             spec.arch_loc,
             "the simulator runs it on any machine; other dtypes may need less",
         )
+    only = hopper_only(spec) if capability > 90 else None
+    if only is not None:
+        raise LaunchError(
+            "TK422",
+            f"'{spec.name}' needs an sm_90a GPU (H100, H200); {name} is sm_{capability}, "
+            "which has neither wgmma nor its register pool",
+            only,
+            "warp.mma_AB and its kin run on every GPU from sm_80",
+        )
     if spec.shared_bytes > limit:
         raise LaunchError(
             "TK408",
@@ -192,7 +222,9 @@ class Launcher:
     """One specialised kernel, loaded on one GPU.
 
     Attributes: `cubin` with what ptxas said of it; `device`; `handle` the driver's function;
-    `buffer` the arguments in `format`, which the driver copies at a launch, and its `lock`.
+    `buffer` the arguments in `format`, which the driver copies at a launch, and its `lock`; `maps`
+    the tensor maps of each parameter that TMA works on, else None; `arguments` what the driver is
+    given for them (kernelParams, extra).
     """
 
     def __init__(self, spec: ir.Kernel, device: int, counting: bool = False) -> None:
@@ -206,16 +238,28 @@ class Launcher:
         self.written = tuple(i for i, p in enumerate(spec.params) if p.written)
         self.itemsizes = tuple(p.type.dtype.itemsize for p in spec.params)
         self._load()
-        self.format = argument_format(spec.params)
+        tiles = tma_tiles(spec)
+        self.maps = tuple(
+            Maps(p.name, p.loc, tiles[p], p.written) if p in tiles else None for p in spec.params
+        )
+        self.format = argument_format(spec.params, tiles)
         self.lock = threading.Lock()
         size = self.format.size
-        self.buffer = ctypes.create_string_buffer(max(1, size))
+        self._memory = ctypes.create_string_buffer(size + MAP_ALIGN)
+        start = -ctypes.addressof(self._memory) % MAP_ALIGN
+        self.buffer = (ctypes.c_char * max(1, size)).from_buffer(self._memory, start)
         self._size = ctypes.c_size_t(size)
-        # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END: the whole argument buffer in one piece.
-        self._extra = (ctypes.c_void_p * 5)(
-            1, ctypes.addressof(self.buffer), 2, ctypes.addressof(self._size), 0
-        )
-        self.extra = ctypes.addressof(self._extra)
+        if any(self.maps):
+            # ptxas aligns such parameters in its own way, which the driver knows: one pointer each.
+            at = [ctypes.addressof(self.buffer) + o for o in argument_offsets(spec.params, tiles)]
+            self._extra = (ctypes.c_void_p * len(at))(*at)
+            self.arguments = ctypes.addressof(self._extra), 0
+        else:
+            # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END: the whole argument buffer in one piece.
+            self._extra = (ctypes.c_void_p * 5)(
+                1, ctypes.addressof(self.buffer), 2, ctypes.addressof(self._size), 0
+            )
+            self.arguments = 0, ctypes.addressof(self._extra)
 
     def _load(self) -> None:
         import cupy
@@ -237,9 +281,17 @@ class Launcher:
         self.driver_launch = driver.launchKernel
         self.get_device = cupy.cuda.runtime.getDevice
 
+    def array_fields(
+        self, i: int, ptr: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> tuple[Any, ...]:
+        """The fields of the array that is argument i. Error TK402 if TMA cannot work on it."""
+        fields = gl_fields(ptr, shape, strides)
+        maps = self.maps[i]
+        return fields if maps is None else (*fields, maps(ptr, shape, strides))
+
     def launch_packed(self, grid: tuple[int, int, int], stream: int) -> None:
         """Launch with what lies in `buffer`; the caller holds `lock` and has the device current."""
-        rest = (*self.threads, self.shared, stream, 0, self.extra)
+        rest = (*self.threads, self.shared, stream, *self.arguments)
         try:
             self.driver_launch(self.handle, *grid, *rest)
         except RuntimeError as e:
@@ -323,9 +375,9 @@ def run(
     values: list[Any] = []
     objects: list[Any] = []
     torch = None
-    for p, a in zip(spec.params, arguments, strict=True):
+    for i, (p, a) in enumerate(zip(spec.params, arguments, strict=True)):
         if isinstance(p.type, GL):
-            values += gl_fields(a.ptr if a.size else 0, tuple(a.shape), tuple(a.strides))
+            values += one.array_fields(i, a.ptr if a.size else 0, tuple(a.shape), tuple(a.strides))
             objects.append(a.obj)
             torch = torch or (sys.modules["torch"] if a.library == "torch" else None)
         else:
@@ -340,13 +392,14 @@ def run(
 def object_values(one: Launcher, objects: tuple[Any, ...]) -> list[Any]:
     """The flat fields of run-time arguments: the caller's own arrays and numbers."""
     values: list[Any] = []
-    for is_array, a in zip(one.arrays, objects, strict=True):
+    for i, (is_array, a) in enumerate(zip(one.arrays, objects, strict=True)):
         if not is_array:
             values.append(a)
         elif hasattr(a, "data_ptr"):
-            values += gl_fields(a.data_ptr(), tuple(a.shape), a.stride())
+            values += one.array_fields(i, a.data_ptr(), tuple(a.shape), a.stride())
         else:
-            values += gl_fields(a.data.ptr, a.shape, tuple(s // a.itemsize for s in a.strides))
+            strides = tuple(s // a.itemsize for s in a.strides)
+            values += one.array_fields(i, a.data.ptr, a.shape, strides)
     return values
 
 

@@ -52,19 +52,18 @@ def scratch(
 
     A copy is contiguous: what is timed may differ from the launch where a caller's view was not.
     """
-    from tklearn.cuda.launch import gl_fields
-
     fields, keep, at = list(values), [], 0
     for i, (is_array, a) in enumerate(zip(one.arrays, objects, strict=True)):
+        n = 1 if not is_array else 8 if one.maps[i] is None else 9
         if is_array and i in one.written:
             if hasattr(a, "data_ptr"):
                 c = a.detach().contiguous().clone()
-                fields[at : at + 8] = gl_fields(c.data_ptr(), tuple(c.shape), c.stride())
+                made = one.array_fields(i, c.data_ptr(), tuple(c.shape), c.stride())
             else:
                 c = a.copy(order="C")
-                fields[at : at + 8] = gl_fields(
-                    c.data.ptr, c.shape, tuple(s // c.itemsize for s in c.strides)
-                )
+                strides = tuple(s // c.itemsize for s in c.strides)
+                made = one.array_fields(i, c.data.ptr, c.shape, strides)
+            fields[at : at + n] = made
             keep.append(c)
-        at += 8 if is_array else 1
+        at += n
     return fields, keep

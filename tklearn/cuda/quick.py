@@ -104,6 +104,12 @@ def _plan(
             checks.append(f"a{i}.dtype == d{i}")
             body += _array_lines(i, len(a.shape), t.dtype.itemsize, is_torch)
             fields += _array_fields(i, len(a.shape))
+            maps = one.maps[runtime]
+            if maps is not None:  # encoded for an array that lies the same way, or not yet
+                known[f"maps{i}"] = maps.kept.get
+                body.append(f"m{i} = maps{i}(({_map_key(i, len(a.shape))}))")
+                body.append(f"if m{i} is None: return None")
+                fields.append(f"m{i}")
             spans[runtime] = i
         else:
             fields.append(f"a{i}")
@@ -118,6 +124,7 @@ def _plan(
     stream = "torch._C._cuda_getCurrentRawStream(device)" if torch else "stream_of(device, None)"
     unpack = f"{', '.join(names)}, = args" if names else "pass"
     fixed = ", ".join(map(str, (*one.threads, one.shared)))
+    given_at = ", ".join(map(str, one.arguments))
     lines = [
         "def plan(grid, args, kwargs, spec, is_current):",
         f"    if not ({checks[0]}): return None",
@@ -133,7 +140,7 @@ def _plan(
         "        with lock:",
         f"            pack_into(buffer, 0, {', '.join(fields)})",
         f"            stream = {stream}",
-        f"            try: launch(handle, *grid, {fixed}, stream, 0, {one.extra})",
+        f"            try: launch(handle, *grid, {fixed}, stream, {given_at})",
         "            except RuntimeError: one.launch_packed(grid, stream)",  # has the messages
         "    except (error, OverflowError): return None",
         f"    return report(grid, ({', '.join(objects)},), {'torch' if torch else None})",
@@ -186,6 +193,12 @@ def _array_fields(i: int, ndim: int) -> list[str]:
     dims = ["1"] * (4 - ndim) + [f"s{i}_{k}" for k in range(ndim)]
     strides = ["0"] * (4 - ndim) + [f"q{i}_{k}" for k in range(ndim - 1)]
     return [f"p{i}", *dims, *strides]
+
+
+def _map_key(i: int, ndim: int) -> str:
+    """What tensor maps are kept by: address, shape, strides without the last."""
+    strides = [f"q{i}_{k}" for k in range(ndim - 1)]
+    return ", ".join([f"p{i}", *(f"s{i}_{k}" for k in range(ndim)), *strides])
 
 
 def _reporter(one: Launcher) -> Callable[..., Report]:

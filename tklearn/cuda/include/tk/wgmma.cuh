@@ -48,10 +48,10 @@ template <class TILE, bool TRANSPOSED> struct operand {
     }
     // Bits 0-13 the address, 16-29 the leading and 32-45 the stride byte offset, all in units of 16
     // bytes; 62-63 the swizzle: 1, 2, 3 for 128, 64, 32 bytes.
+    static constexpr u64 FIELDS = (u64)(SW == 128 ? 1 : SW == 64 ? 2 : 3) << 62 | (u64)(8 * SW / 16) << 32 |
+                                  (u64)(TRANSPOSED ? R * SW / 16 : 1) << 16;
     TK_DEVICE static u64 describe(const TILE& s) {
-        constexpr u64 MODE = SW == 128 ? 1 : SW == 64 ? 2 : 3;
-        constexpr u64 LEADING = TRANSPOSED ? R * SW / 16 : 1;
-        return MODE << 62 | (u64)(8 * SW / 16) << 32 | LEADING << 16 | (u64)((shared_address(s.bytes) & 0x3ffff) >> 4);
+        return FIELDS | (u64)((shared_address(s.bytes) & 0x3ffff) >> 4);
     }
     TK_DEVICE static u64 at(u64 description, int k) { return description + (u64)(offset(k) / 16); }
 };
