@@ -1,3 +1,4 @@
+# ruff: noqa: B007, E741  O, l and unused counters: the names of the papers, in the language
 """Kernels of the level "asynchrony", as a learner writes them: TMA, semaphores, warpgroups."""
 
 from __future__ import annotations

@@ -39,9 +39,10 @@ def test_each_operation_stands_in_one_group() -> None:
 
 def test_each_row_is_documented() -> None:
     roles = {"dst", "src", "acc", "coord", "value", "index", "ref", "pred", "static"}
+    roles |= {"sem", "tiles", "ref_tile"}
     for op in OPS.values():
         assert op.doc.endswith("."), op.name
-        assert op.scope in ("lane", "warp", "block")
+        assert op.scope in ("lane", "warp", "group", "block")
         assert {p.role for p in op.params} <= roles
         if op.name.endswith("sum"):
             assert op.order, op.name

@@ -9,7 +9,7 @@ import pytest
 from lang_kit import load, message, typed
 
 from tklearn.lang import ir
-from tklearn.lang.ir import BLOCK, LANE, WARP
+from tklearn.lang.ir import BLOCK, GROUP, LANE, WARP
 
 
 def levels(tmp_path: Path, threads: Any, body: str) -> dict[str, int]:
@@ -29,6 +29,33 @@ def levels(tmp_path: Path, threads: Any, body: str) -> dict[str, int]:
         ((32, 8), "threadIdx.y", WARP),
         ((16, 16), "threadIdx.y", LANE),
         ((64, 4), "threadIdx.y", WARP),
+        ((128, 4), "threadIdx.y", GROUP),
+        ((16, 8, 4), "threadIdx.z", GROUP),
+        (256, "warpgroup.groupid()", GROUP),
+        (256, "warpgroup.groupid() + n", GROUP),
+        (256, "warpgroup.groupid() == 1", GROUP),
+        (256, "warpgroup.warpid()", WARP),
+        (256, "warpgroup.laneid()", LANE),
+        (256, "warpid() // 4", GROUP),
+        (256, "warpid() >> 2", GROUP),
+        (256, "warpid() // 2", WARP),
+        (256, "warpid() < 4", GROUP),
+        (256, "warpid() >= 3", WARP),
+        (256, "4 <= warpid() < 8", GROUP),
+        (256, "threadIdx.x // 128", GROUP),
+        (256, "threadIdx.x >> 7", GROUP),
+        (256, "threadIdx.x >> 40 % 8", LANE),
+        (256, "threadIdx.x < 128", GROUP),
+        ((128, 2), "threadIdx.x < 128", GROUP),
+        ((64, 4), "threadIdx.x // 128", WARP),
+        ((64, 4), "warpid() // 4", GROUP),
+        (128, "warpgroup.groupid()", BLOCK),
+        (128, "warpid() // 4", BLOCK),
+        (128, "warpgroup.warpid()", WARP),
+        (256, "z[warpgroup.groupid()]", GROUP),
+        (256, "warpgroup.groupid() if n > 2 else 0", GROUP),
+        (256, "warpgroup.groupid() + warpid()", WARP),
+        (256, "warp.any(warpgroup.groupid() > 0)", GROUP),
         ((8, 4, 8), "threadIdx.z", WARP),
         ((8, 8, 4), "threadIdx.y", LANE),
         ((16, 2, 4), "threadIdx.z", WARP),
@@ -167,6 +194,23 @@ ACCEPTED = {
     "a_barrier_is_checked_when_it_runs": """
     if laneid() > 3:
         block.sync()""",
+    "after_an_early_exit_of_a_warpgroup": """
+    if warpgroup.groupid() > 0:
+        return
+    warpgroup.mma_async_wait()""",
+    "roles_by_warpgroup": """
+    if warpid() < 4:
+        warpgroup.mma_async_wait()
+    else:
+        warpgroup.sync(warpgroup.groupid() + 1)""",
+    "a_loop_of_each_warpgroup": """
+    for i in range(warpgroup.groupid(), n):
+        warpgroup.store(y, t, (i, 0))""",
+    "named_barriers_for_some_warps": """
+    if warpid() < 2:
+        block.sync(warpid() % 2 + 1, 32)
+    elif warpid() == 2:
+        block.arrive(1, 64)""",
     "lane_values_in_lane_code": """
     if laneid() > 3 and y[0, laneid()] > 2:
         y[laneid(), 0] = t.reg(0)""",
@@ -176,7 +220,7 @@ ACCEPTED = {
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_no_false_alarm(name: str, tmp_path: Path) -> None:
     text = (
-        "@tk.kernel(warps=4)\ndef k(y: tk.gl_fl, n: tk.i32):\n"
+        "@tk.kernel(warps=8)\ndef k(y: tk.gl_fl, n: tk.i32):\n"
         f"    t = tk.rt_fl(16, 16)\n    warp.zero(t){ACCEPTED[name]}\n"
     )
     assert message(tmp_path, text) == ""
@@ -205,6 +249,22 @@ REFUSED = {
         "TK300",
         10,
     ),
+    "by_warpgroup_in_a_block_operation": (
+        "    if warpgroup.groupid() == 0:\n        block.load(s, y, (0, 0))",
+        "TK301",
+        10,
+    ),
+    "by_warp_in_a_warpgroup_operation": (
+        "    for i in range(n):\n        if warpid() == i:\n            break\n"
+        "        warpgroup.mma_async_wait()",
+        "TK303",
+        12,
+    ),
+    "after_warps_left": (
+        "    if warpgroup.warpid() > 0:\n        return\n    warpgroup.store(y, t, (0, 0))",
+        "TK303",
+        11,
+    ),
     "by_warp_in_a_block_operation": (
         "    for i in range(warpid()):\n        block.load(s, y, (0, 0))",
         "TK301",
@@ -217,7 +277,7 @@ REFUSED = {
 def test_refused(name: str, tmp_path: Path) -> None:
     body, code, line = REFUSED[name]
     text = (
-        "@tk.kernel(warps=4)\ndef k(y: tk.gl_fl, n: tk.i32):\n"
+        "@tk.kernel(warps=8)\ndef k(y: tk.gl_fl, n: tk.i32):\n"
         f"    t = tk.rt_fl(16, 16)\n    s = tk.shared(tk.st_fl(16, 16))\n{body}\n"
     )
     got = message(tmp_path, text)

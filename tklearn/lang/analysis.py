@@ -63,7 +63,8 @@ def place_shared(k: ir.Kernel) -> None:
 def _vectors_by_tma(k: ir.Kernel) -> bool:
     """Does TMA copy shared vectors? It wants their places more aligned than others do."""
     return any(
-        n.op.name.startswith("tma.") and any(isinstance(getattr(a, "type", None), SV) for a in n.args)
+        n.op.name.startswith("tma.")
+        and any(isinstance(getattr(a, "type", None), SV) for a in n.args)
         for body in (k.body, *(f.body for f in k.functions))
         for n in ir.walk(body)
         if isinstance(n, ir.Do)

@@ -268,7 +268,7 @@ def _warpgroup_memory() -> None:
         "dst:dst src:src coord:coord",
         rules.group_load_async,
         "load_async",
-        "cp.async by the 128 threads of a warpgroup: starts copying a tile into shared memory.",
+        "Starts copying a tile into shared memory, by the 128 threads of a warpgroup (cp.async).",
     )
     row(
         "warpgroup.tril",

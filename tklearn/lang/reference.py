@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from tklearn.lang import types as T
 from tklearn.lang.errors import CODES
 from tklearn.lang.ops import DTYPE_ARCH, FOLD, MMA_ARCH, OPS, Op
+from tklearn.lang.reference_async import ASYNC_GROUPS, ASYNCHRONY
 
 OPENING = """# The kernel language
 
@@ -39,7 +40,7 @@ softmax[rows // 64](x, y)                       # NumPy: the simulator. CuPy, to
 
 `softmax.show(x, y)` puts the Python beside its C++; `softmax.source(x, y)` is the C++ alone.
 
-## Three levels
+## Four levels
 
 | level | what you write | what it is in CUDA |
 | --- | --- | --- |
@@ -49,6 +50,8 @@ softmax[rows // 64](x, y)                       # NumPy: the simulator. CuPy, to
 atomics, `if` by lane | the same scalar C++ |
 | below a tile | `tile.reg(i)`, `tk.reg_array`, `warp.ldmatrix`, `warp.mma_m16n8k16`, `tk.vec`, swizzles \
 | single instructions |
+| asynchrony | `tk.semaphore`, `tma.load_async`, `warpgroup.mma_AB`, named barriers, roles by plain `if` \
+| mbarrier, TMA, wgmma, setmaxnreg: sm_90a |
 
 Nothing is inserted for you: a barrier that is not written is not there.
 
@@ -80,8 +83,9 @@ STATEMENTS = [
      "`A[{i, j}] = x;`"),
     ("`if c:` `elif` `else`", "By lane, by warp or by block. On compile-time values only the branch "
      "taken is read.", "`if (c) { ... }`"),
-    ("`for i in range(a, b, s):`", "Bounds are read once, the step is a compile-time number or `blockDim.x`, `i` is "
-     "not assigned.", "`for (int i = a; ...)`"),
+    ("`for i in range(a, b, s):`", "Bounds and step are read once, `i` is not assigned. The step is a "
+     "compile-time number, or a positive one that the block agrees on (`gridDim.x`).",
+     "`for (int i = a; ...)`"),
     ("`for i in tk.static_range(n):`", "Unrolled: `i` is a compile-time number in each step.",
      "`{ ... } { ... }`"),
     ("`while c:`", "With `break` and `continue`, as in `for`.", "`while (c) { ... }`"),
@@ -119,6 +123,10 @@ EXPRESSIONS = [
     ("`threadIdx.x` `blockIdx.x` `blockDim.x` `gridDim.x`", "Also `.y` and `.z`; i32.",
      "the same"),
     ("`laneid()` `warpid()`", "The thread's lane in its warp, its warp in the block.", "the same"),
+    ("`warpgroup.groupid()` `.warpid()` `.laneid()`", "The warpgroup (4 warps) in the block; the warp, "
+     "and the thread (0 to 127), in the warpgroup.", "`warpgroup::groupid()`"),
+    ("`r.stage` `r.phase`", "Of `r = tk.ring(n)`: 0 to n - 1, and 0 or 1; `r.advance()` goes on.",
+     "the same"),
     ("`s[k]`", "One tile of `s = tk.shared(T, n)`; it may be given a name once.", "`s[k]`"),
 ]  # fmt: skip
 
@@ -147,7 +155,7 @@ NAMES = """
   error, `b = tk.copy(a)` is a new tile.
 * Shared tiles, arrays, their elements and coordinates are references, bound once: `buf = s[k]`.
 * Shared memory is declared at the top of the kernel: `s = tk.shared(tk.st_bf(64, 64), 2)`,
-  `h = tk.shared_array(tk.f32, 32, 33)`. `tk.alias(s, type, offset)` is another view of its bytes.
+  `full = tk.shared(tk.semaphore, 2)`, `h = tk.shared_array(tk.f32, 32, 33)`. `tk.alias(s, type, offset)` is another view of its bytes.
 * Module and closure constants (numbers, dtypes, flags, tuples and lists of them) and `tk.const`
   parameters are compile-time values. They are read again at every launch; `if` on them leaves out the
   other branch, also from type checking.
@@ -156,16 +164,18 @@ NAMES = """
 """
 
 TOGETHER = """
-Warps are 32 consecutive threads, x fastest. Each value is known to be the same in the block
-(`blockIdx`, arguments), the same in each warp (`warpid()`, `threadIdx.x // 32`, sums and votes), or
-different by lane (`threadIdx.x`, `laneid()`, what they index). `threadIdx.y` is the same in each warp
-for blocks of (32, 8), not of (16, 16).
+Warps are 32 consecutive threads, x fastest; warpgroups are 4 consecutive warps. Each value is known to
+be the same in the block (`blockIdx`, arguments), the same in each warpgroup (`warpgroup.groupid()`,
+`warpid() // 4`, `warpid() < 8`), the same in each warp (`warpid()`, `threadIdx.x // 32`, sums and
+votes), or different by lane (`threadIdx.x`, `laneid()`, what they index). `threadIdx.y` is the same in
+each warp for blocks of (32, 8), not of (16, 16).
 
 * Scope *lane*: anywhere.
 * Scope *warp*: where all 32 lanes are, with operands on which they agree. Tiles are worked on by
-  warps.
+  warps. `arrive`, `wait` and `tma.*` act once for the warp: no `if laneid() == 0` stands before them.
+* Scope *group*: where all 4 warps of a warpgroup are, with operands on which they agree.
 * Scope *block*: where all threads are, with operands on which the block agrees. `block.sync()` itself
-  is checked when it runs.
+  is checked when it runs. Named barriers are for some of the warps.
 
 `warp.uniform(x)` asserts that all lanes hold one value.
 """
@@ -191,7 +201,11 @@ def is_product(op: Op) -> bool:
 
 # Headings of the operations, and which rows stand below each.
 GROUPS: list[tuple[str, str, Callable[[Op], bool]]] = [
-    ("Barriers", "", lambda o: o.effect == "sync"),
+    (
+        "Barriers",
+        "Named barriers have an `id` from 1 to 15.",
+        lambda o: o.effect in ("sync", "named"),
+    ),
     ("Filling and copying registers", "", lambda o: o.effect == "fill"),
     (
         "Loading and storing",
@@ -239,6 +253,7 @@ GROUPS: list[tuple[str, str, Callable[[Op], bool]]] = [
         lambda o: o.effect == "atomic",
     ),
     ("Below a tile", "", lambda o: o.name == "warp.ldmatrix" or "m16" in o.name),
+    *ASYNC_GROUPS,
 ]
 
 # Where the C++ is not the Python with "." as "::" and coordinates in braces.
@@ -253,6 +268,10 @@ SPELLING = [
     ("`s.subtile(16, 64, at)`", "`subtile<16, 64>(s, at)`"),
     ("`tk.convert(t, tk.bf16)`", "`convert<bf16>(t)`"),
     ("`tk.wait_group(1)`", "`wait_group<1>()`"),
+    ("`tma.store_async_wait(1)`, `warpgroup.mma_async_wait(1)`, `warpgroup.increase_registers(232)`",
+     "`tma::store_async_wait<1>()`, `warpgroup::mma_async_wait<1>()`, "
+     "`warpgroup::increase_registers<232>()`"),
+    ("`warpgroup.mma_AB(acc, a, b, fence=False)`", "`warpgroup::mma_AB<false>(acc, a, b)`"),
     ("`warp.ldmatrix(a, s[i, j], trans=True)`", "`warp::ldmatrix(a, s[{i, j}], trans)`"),
     ("`and`, `or`, `not`", "`&&`, `\\|\\|`, `!`"),
     ("a name that C++ or the headers use (`row`)", "the name with an underscore (`row_`)"),
@@ -276,6 +295,10 @@ def cpp_call(op: Op) -> str:
     """The same in C++, with what a call must have."""
     shown = [p.name for p in op.params if p.default is ... or p.name in ("coord", "diagonal")]
     special = {"convert": "convert<dtype>(x)", "wait_group": "wait_group<n>()"}
+    if op.name == "block.sync":
+        shown = []  # the plain one
+    elif op.effect in ("tma_group", "wgmma_group", "registers") and op.params:
+        return f"{op.cpp}<n>()"
     return special.get(op.name, f"{op.cpp}({', '.join(shown)})")
 
 
@@ -316,7 +339,7 @@ def makers() -> str:
     examples = {
         "gl": T.gl(T.bf16), "rt": T.rt(T.bf16, 16, 64), "st": T.st(T.bf16, 64, 64),
         "rv": T.rv(T.f32, 128), "col_vec": T.col_vec(16), "row_vec": T.row_vec(64),
-        "sv": T.sv(T.f32, 128), "reg_array": T.reg_array(T.f32, 4),
+        "sv": T.sv(T.f32, 128), "reg_array": T.reg_array(T.f32, 4), "ring": T.ring(4),
     }  # fmt: skip
     rows = []
     for f in T.TYPE_MAKERS:
@@ -330,7 +353,11 @@ def makers() -> str:
         example = examples[f.__name__]
         rows.append((f"`tk.{f.__name__}({', '.join(args)})`", doc, f"`{example.cpp}`"))
     rows.append(
-        ("`tk.shared(T, *dims)`", "Shared memory: one tile or vector, or an array of them.",
+        ("`tk.semaphore`", "Counts arrivals and bytes in shared memory: `tk.shared(tk.semaphore, 4)`.",
+         f"`{T.semaphore.cpp}`")
+    )  # fmt: skip
+    rows.append(
+        ("`tk.shared(T, *dims)`", "Shared memory: one tile, vector or semaphore, or an array of them.",
          "`smem.at<T[2]>(offset)`")
     )  # fmt: skip
     rows.append(
@@ -359,6 +386,7 @@ def page() -> str:
         "## Names and compile time\n" + NAMES,
         "## Who acts together\n" + TOGETHER,
         "## Memory\n" + MEMORY,
+        "## Asynchrony (from sm_90a)\n" + ASYNCHRONY,
         "## Operations\n\n" + operations(),
         "A function of your own: `@tk.intrinsic(cuda=\"__popc({x})\", "
         "sim=lambda x: np.bitwise_count(x.view(np.uint32)),\nresult=tk.i32)` adds a row to this "

@@ -10,7 +10,20 @@ from typing import Any
 
 from tklearn.lang import ir
 from tklearn.lang.ops import blocks
-from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, Ring, SArr, Scalar, Semaphore, Shared, SubST
+from tklearn.lang.types import (
+    GL,
+    RT,
+    RV,
+    ST,
+    SV,
+    Regs,
+    Ring,
+    SArr,
+    Scalar,
+    Semaphore,
+    Shared,
+    SubST,
+)
 
 ALL_AXES = 1 | 2 | 4
 

@@ -260,9 +260,7 @@ class Expressions:
             return ast.BinOp(of_warp("warpid"), ast.BitAnd(), const(3))
         if e.name == "warpgroup.laneid":
             first = ast.BinOp(of_warp("warpid"), ast.BitAnd(), const(3))
-            return ast.BinOp(
-                ast.BinOp(first, ast.Mult(), const(32)), ast.Add(), of_warp("laneid")
-            )
+            return ast.BinOp(ast.BinOp(first, ast.Mult(), const(32)), ast.Add(), of_warp("laneid"))
         return of_warp(e.name.replace(".", "_"))
 
     def x_Dim(self, e: ir.Dim, m: str) -> ast.expr:
