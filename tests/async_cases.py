@@ -272,3 +272,55 @@ def operations(A: tk.gl_bf, v: tk.gl_bf, H: tk.gl_hf, F: tk.gl_fl, O: tk.gl_bf):
             tma.store_async_wait()
     if warpgroup.laneid() + laneid() + threadIdx.x < 0:
         O[0, 0] = 0.0
+
+
+def semaphores_only(x: tk.gl_fl, y: tk.gl_fl):
+    """What sm_80 has too: semaphores, rings and named barriers between two warps."""
+    line = tk.shared(tk.sv(tk.f32, 32), 2)
+    full = tk.shared(tk.semaphore, 2)
+    empty = tk.shared(tk.semaphore, 2)
+    if warpid() == 0:
+        for s in range(2):
+            init_semaphore(full[s], 1)
+            init_semaphore(empty[s], 1)
+    block.sync()
+    if warpid() == 0:
+        r = tk.ring(2)
+        for i in range(blockIdx.x, x.rows, gridDim.x):
+            wait(empty[r.stage], r.phase ^ 1)
+            line[r.stage][laneid()] = x[i, laneid()] * 2.0
+            arrive(full[r.stage])
+            r.advance()
+        block.arrive(1, 64)
+    else:
+        r = tk.ring(2)
+        for i in range(blockIdx.x, x.rows, gridDim.x):
+            wait(full[r.stage], r.phase)
+            y[i, laneid()] = line[r.stage][31 - laneid()]
+            arrive(empty[r.stage])
+            r.advance()
+        block.sync(1, 64)
+
+
+def copy_only(x: tk.gl_fl, y: tk.gl_fl):
+    """TMA without wgmma, which newer GPUs have too."""
+    tile = tk.shared(tk.st_fl(32, 32))
+    full = tk.shared(tk.semaphore)
+    init_semaphore(full, 1)
+    tma.expect(full, tile)
+    tma.load_async(tile, x, (blockIdx.y, blockIdx.x), full)
+    wait(full, 0)
+    tma.store_async(y, tile, (blockIdx.y, blockIdx.x))
+    tma.store_async_wait()
+
+
+def serialised(x: tk.gl_bf, y: tk.gl_fl):
+    """Touches the accumulator of a running product: ptxas has to wait after each step."""
+    a = tk.shared(tk.st_bf(64, 64))
+    acc = tk.rt_fl(16, 64)
+    warp.zero(acc)
+    for _ in range(x.rows // 64):
+        warpgroup.mma_ABt(acc, a, a)
+        acc *= 2.0
+        warpgroup.mma_async_wait()
+    warpgroup.store(y, acc, (0, 0))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import async_cases
 import cuda_cases as cases
 import pytest
 
@@ -33,11 +34,25 @@ def _saxpy() -> Source:
 # One kernel with many operations for each architecture; together every operation compiles on each.
 ON = {
     75: ["nodes", "corners", "tiles_f16"],
-    80: ["nodes", "tiles_bf16", "instructions"],
+    80: ["nodes", "tiles_bf16", "instructions", "semaphores_only"],
     86: ["tiles_f32"],
     89: ["tiles_f16", "products_e4m3"],
-    90: ["nodes", "tiles_bf16", "instructions", "products_e4m3", "gemm4"],
-    120: ["tiles_bf16", "products_e5m2", "layernorm", "histogram"],
+    90: [
+        "nodes", "tiles_bf16", "instructions", "products_e4m3", "gemm4", "semaphores_only",
+        "copy_only", "gemm_ws", "attend", "linear_attention", "operations",
+    ],
+    120: [
+        "tiles_bf16", "products_e5m2", "layernorm", "histogram", "semaphores_only", "copy_only",
+    ],
+}  # fmt: skip
+ASYNC = {
+    "semaphores_only": (64, dict.fromkeys("xy", 2)),
+    "copy_only": (32, dict.fromkeys("xy", 2)),
+    "gemm_ws": (384, dict.fromkeys("ABC", 2)),
+    "attend": (512, dict.fromkeys("QKVO", 4)),
+    "linear_attention": (128, dict.fromkeys("QKVO", 4)),
+    "operations": (256, {"A": 2, "v": 1, "H": 2, "F": 2, "O": 2}),
+    "serialised": (128, dict.fromkeys("xy", 2)),
 }
 
 
@@ -55,6 +70,8 @@ def _case(name: str) -> Source:
         "products_e4m3": lambda: cases.specialise(cases.products(T.e4m3), 32, {"A": 2, "C": 2}),
         "products_e5m2": lambda: cases.specialise(cases.products(T.e5m2), 32, {"A": 2, "C": 2}),
     }
+    if name in ASYNC:
+        return emit(cases.specialise(getattr(async_cases, name), *ASYNC[name]))
     return emit(make[name]())
 
 
@@ -62,11 +79,26 @@ def _case(name: str) -> Source:
 def test_every_operation_compiles(arch: int, name: str) -> None:
     made = cc.compile_source(_case(name), arch)
     assert made.image[:4] == b"\x7fELF"
-    assert 8 <= made.facts.registers <= 255
+    assert 4 <= made.facts.registers <= 255
+    # no notes: no product that waits after each step, no register count that is ignored
     assert not made.facts.notes
+    assert not made.facts.spills or name not in ASYNC
 
 
-@pytest.mark.parametrize("name", ["nodes", "instructions"])
+def test_a_touched_accumulator_is_noted() -> None:
+    facts = cc.compile_source(_case("serialised"), 90).facts
+    assert any("wgmma.mma_async instructions are serialized" in n for n in facts.notes)
+    assert "serialized" in str(facts)
+
+
+def test_other_architectures_say_that_wgmma_is_missing() -> None:
+    """A launch asks first (check_device); the headers say it too."""
+    with pytest.raises(TkError, match=r"TK423.*wgmma needs sm_90a") as e:
+        cc.compile_source(_case("linear_attention"), 120)
+    assert e.value.loc is not None
+
+
+@pytest.mark.parametrize("name", ["nodes", "instructions", "gemm_ws"])
 def test_the_counting_build_is_another_one(name: str) -> None:
     source = _case(name)
     counting = cc.compile_source(source, 90, counting=True)
