@@ -1,4 +1,4 @@
-"""Semaphores, TMA, warpgroups, rings, named barriers and run-time steps: what the front end makes."""
+"""Semaphores, TMA, warpgroups, rings, named barriers, run-time steps: what the front end makes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,12 @@ use(f, many, 2)
 arrive(f, 3)
 invalidate_semaphore(one)
 """,
-        top="@tk.device\ndef use(s: tk.semaphore, many, n):\n    wait(s, n % 2)\n    arrive(many[0, n])\n",
+        top="""@tk.device
+def use(s: tk.semaphore, many, n):
+    wait(s, n % 2)
+    arrive(many[0, n])
+
+""",
     )
     k = typed(load(tmp_path, text).k)
     one, many = k.shared
