@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 import tklearn as tk
-from tklearn.tensor import Array, describe
+from tklearn.devices import device
+from tklearn.tensor import Array, describe, traced
 
 FLOATS = (tk.f32, tk.f16, tk.bf16)
 
@@ -73,6 +74,31 @@ def vector_width(n: int, *arrays: Array) -> int:
     ):
         width //= 2
     return width
+
+
+def for_tma(*arrays: Array) -> None:
+    """Error TK410 unless starts and outer strides are multiples of 16 bytes."""
+    for a in arrays:
+        if traced(a.obj) or not a.size:
+            continue
+        unit = 16 // a.itemsize
+        outer = [s for s, n in zip(a.strides[:-1], a.shape[:-1], strict=True) if n > 1]
+        odd = [s for s in outer if s <= 0 or s % unit]
+        what = f"an array of shape {a.shape}"
+        hint = f"TMA takes multiples of {unit} elements: make a wider array, and pass a view of it"
+        fit(not odd, f"{what} has an outer stride of {odd and odd[0]} elements", hint)
+        fit(a.ptr % 16 == 0, f"{what} does not start at a multiple of 16 bytes", hint)
+
+
+def multiprocessors(x: Array) -> int:
+    """Of the GPU where the array lives; for an array on the host, of the H200 that is simulated."""
+    if x.device == "cpu":
+        return device("H200").sms
+    if x.library == "torch":
+        import torch
+
+        return torch.cuda.get_device_properties(x.obj.device).multi_processor_count
+    return x.obj.device.attributes["MultiProcessorCount"]
 
 
 def launch(kernel: tk.Kernel, grid: Any, *args: Any, options: dict[str, Any], **consts: Any) -> Any:

@@ -1,0 +1,188 @@
+"""softmax(Q K^T / sqrt(D)) V with the softmax beside the products: sm_90a (H100, H200) only.
+
+The mathematics is that of attention.py: blocks of keys, a running maximum and sum for each query.
+What differs is who works when. A producer warp brings Q once and then K and V, block by block, by
+TMA into rings of STAGES places. Each consumer warpgroup has 64 queries, and issues
+
+    S = Q K^T    of block j    and then at once    O += P V    of block j - 1
+
+so that the tensor cores multiply P V while the warps take exponentials of S: neither waits for the
+other. K and V have semaphores of their own, because V is needed a block later; one semaphore
+`empty` gives back both, when V has been read.
+
+Any number of queries and keys: TMA fills with zeros past the end of an array; keys that do not
+exist are masked, and rows that do not exist are not stored.
+
+After FlashAttention-3 (Shah et al., 2024: roles, and softmax in the shadow of the products) and
+ThunderKittens' mha_h100 (how the work is divided, Q's tile used again for O).
+"""
+
+from functools import cache
+from typing import Any
+
+import tklearn as tk
+from tklearn import arrive, block, blockIdx, init_semaphore, tma, wait, warp, warpgroup, warpid
+from tklearn.kernels.arrays import cdiv, fit, for_tma, launch, look, output
+from tklearn.kernels.attention import LOG2E, reference
+
+__all__ = ["consumers", "make", "reference", "run"]
+
+HALVES = (tk.bf16, tk.f16)
+NEG_INF = float("-inf")
+KEYS = 128  # of a block
+
+
+def consumers(D: int) -> int:
+    """Warpgroups that compute: as many as registers have room for."""
+    return 3 if D == 64 else 2
+
+
+@cache
+def make(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2) -> tk.Kernel:
+    """Q, Y (B, H, N, D), K, V (B, H, M, D): grid (N / (64 * consumers(D)), H, B).
+
+    `scale` multiplies the scores, which are then powers of 2: LOG2E / sqrt(D).
+    """
+    WG = consumers(D)
+    REGISTERS = 160 if WG == 3 else 240
+
+    @tk.kernel(warps=(WG + 1) * 4)
+    def attention(Q: tk.gl(T), K: tk.gl(T), V: tk.gl(T), Y: tk.gl(T), scale: tk.f32):
+        q = tk.shared(tk.st(T, 64, D), WG)  # used again for the output
+        k = tk.shared(tk.st(T, KEYS, D), STAGES)
+        v = tk.shared(tk.st(T, KEYS, D), STAGES)
+        q_here = tk.shared(tk.semaphore)
+        k_full = tk.shared(tk.semaphore, STAGES)
+        v_full = tk.shared(tk.semaphore, STAGES)
+        empty = tk.shared(tk.semaphore, STAGES)
+        if warpid() == 0:
+            init_semaphore(q_here, 1)
+            for s in range(STAGES):
+                init_semaphore(k_full[s], 1)
+                init_semaphore(v_full[s], 1)
+                init_semaphore(empty[s], WG * 4)
+        block.sync()
+
+        b, h = blockIdx.z, blockIdx.y
+        row = blockIdx.x * WG  # the first of this block's tiles of 64 queries
+        blocks = tk.cdiv(K.rows, KEYS)
+        if CAUSAL:  # later keys are hidden from all queries of this block
+            blocks = min(blocks, tk.cdiv((row + WG) * 64, KEYS))
+        wg = warpgroup.groupid()
+        if wg == WG:  # the producer
+            warpgroup.decrease_registers(32)
+            if warpgroup.warpid() == 0:
+                tma.expect(q_here, q)
+                for i in range(WG):
+                    tma.load_async(q[i], Q, (b, h, row + i, 0), q_here)
+                to = tk.ring(STAGES)
+                for j in range(blocks):
+                    wait(empty[to.stage], to.phase ^ 1)
+                    tma.expect(k_full[to.stage], k[to.stage])
+                    tma.load_async(k[to.stage], K, (b, h, j, 0), k_full[to.stage])
+                    tma.expect(v_full[to.stage], v[to.stage])
+                    tma.load_async(v[to.stage], V, (b, h, j, 0), v_full[to.stage])
+                    to.advance()
+        else:  # a consumer: 64 queries, 16 for each of its warps
+            warpgroup.increase_registers(REGISTERS)
+            att = tk.rt(tk.f32, 16, KEYS)  # scores, then their exponentials
+            p = tk.rt(T, 16, KEYS)  # the same for the tensor cores
+            o = tk.rt(tk.f32, 16, D)
+            top = tk.col_vec(16)  # of each query's scores so far
+            total = tk.col_vec(16)
+            warp.zero(o)
+            warp.zero(total)
+            warp.neg_infty(top)
+            mine = (row + wg) * 64  # the first query of this warpgroup
+            here = tk.ring(STAGES)  # where K of the next block is
+            last = tk.ring(STAGES)  # where V of the block before it is
+
+            wait(q_here, 0)
+            wait(k_full[here.stage], here.phase)
+            warpgroup.mm_ABt(att, q[wg], k[here.stage])
+            warpgroup.mma_async_wait()
+            here.advance()
+            if KEYS > K.rows:
+                warp.right_fill(att, K.rows, NEG_INF)
+            if CAUSAL:
+                if KEYS > mine:
+                    warpgroup.tril(att, mine, NEG_INF)
+            top = tk.row_max(att, top)
+            att = tk.exp2(att * scale - top * scale)
+            total = tk.row_sum(att, total)
+            warp.copy(p, att)
+
+            for j in range(1, blocks):
+                wait(k_full[here.stage], here.phase)
+                warpgroup.mm_ABt(att, q[wg], k[here.stage])  # the next scores ...
+                here.advance()
+                wait(v_full[last.stage], last.phase)
+                warpgroup.mma_AB(o, p, v[last.stage])  # ... and the last block's P V
+                warpgroup.mma_async_wait(1)  # the scores are there; P V may still run
+                if (j + 1) * KEYS > K.rows:
+                    warp.right_fill(att, K.rows - j * KEYS, NEG_INF)
+                if CAUSAL:
+                    if (j + 1) * KEYS > mine:
+                        warpgroup.tril(att, mine - j * KEYS, NEG_INF)
+                before = top * scale
+                top = tk.row_max(att, top)
+                now = top * scale
+                att = tk.exp2(att * scale - now)
+                keep = tk.exp2(before - now)
+                total = tk.row_sum(att, total * keep)
+                warpgroup.mma_async_wait()  # P V is done: o, p and v are free
+                arrive(empty[last.stage])
+                last.advance()
+                o *= keep
+                warp.copy(p, att)
+
+            wait(v_full[last.stage], last.phase)
+            warpgroup.mma_AB(o, p, v[last.stage])
+            warpgroup.mma_async_wait()
+            o /= total
+            warpgroup.store(q[wg], o)  # this warpgroup has read its queries for the last time
+            tma.fence()  # TMA is to see these ordinary stores
+            warpgroup.sync(wg + 1)  # of all four warps
+            if warpgroup.warpid() == 0:
+                tma.store_async(Y, q[wg], (b, h, row + wg, 0))
+                tma.store_async_wait()
+
+    return attention
+
+
+def run(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    stages: int = 2,
+    out: Any = None,
+    report: bool = False,
+    **options: Any,
+) -> Any:
+    """Attention of q (B, H, N, D) over k and v (B, H, M, D) in bf16 or f16, summed in f32; sm_90a.
+
+    `causal`: query i sees keys 0 to i, and M must be N. `scale` of the scores: positive, 1 / sqrt(D)
+    unless given. D is 64 or 128; outer strides are multiples of 16 bytes (error TK410).
+    """
+    x = look(q, "q", 4, HALVES)
+    y, z = (look(a, name, 4, (x.dtype,)) for a, name in ((k, "k"), (v, "v")))
+    (batch, heads, n, d), m = x.shape, y.shape[2]
+    fit(d in (64, 128), f"heads of {d} are not possible: D is 64 or 128")
+    fit(
+        y.shape == z.shape == (batch, heads, m, d),
+        f"q is {x.shape}, but k is {y.shape} and v is {z.shape}",
+        "k and v have the batch, heads and D of q, and one length",
+    )
+    fit(not causal or m == n, f"causal attention of {n} queries over {m} keys", "M must be N")
+    fit(m > 0 or n == 0, "there are no keys")
+    fit(scale is None or scale > 0, f"a scale of {scale}: the largest score is sought before it")
+    out = output(out, q, x.shape)
+    for_tma(x, y, z, look(out, "out", 4, (x.dtype,)))
+    factor = LOG2E * (d**-0.5 if scale is None else scale)
+    kernel = make(x.dtype, d, bool(causal), stages)
+    grid = (cdiv(n, 64 * consumers(d)), heads, batch)
+    told = launch(kernel, grid, q, k, v, out, factor, options=options)
+    return (out, told) if report else out
