@@ -15,6 +15,7 @@ from infinity. A NaN stays a NaN; in memory it is the type's canonical one (0x7f
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
 
 STORAGE: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
@@ -226,21 +228,35 @@ def _fma(arrays: list[F32], out: F32) -> None:
         _fma_block(arrays, out)
 
 
+_memory = threading.local()
+
+
+def _scratch() -> tuple[F64, F64, F64]:
+    """Room for a block, kept: making it anew takes longer than computing in it."""
+    if not hasattr(_memory, "blocks"):
+        _memory.blocks = tuple(np.empty(_BLOCK, np.float64) for _ in range(3))
+    return _memory.blocks
+
+
 def _fma_block(arrays: list[F32], out: F32) -> None:
     a, b, c = arrays
-    p = np.empty(out.shape, np.float64)
-    s = np.empty(out.shape, np.float64)
+    p, s, low = (x[: out.size].reshape(out.shape) for x in _scratch())
     np.copyto(p, a)
     p *= b if b.size == 1 else b.astype(np.float64)
     np.copyto(s, c)
     s += p
-    bits = s.view(np.int64)
-    tie = (bits & 0x1FFFFFFF) == 0x10000000  # halfway between two normal float32 values
     np.copyto(out, s, casting="same_kind")
-    small = np.abs(out) <= np.float32(2.0**-126)  # subnormals have other halves: look at each
-    if small.any():
-        tie |= small
-    elif not tie.any():
+    bits = s.view(np.int64)
+    # Halfway between two normal float32 values, the low 29 bits are 1000...; subnormals have other
+    # halves, so that each is looked at. Both are rare, and least values find them fastest.
+    low = np.left_shift(bits, np.int64(35), out=low.view(np.int64))
+    halves = int(low.min()) == -(1 << 63)
+    small = np.abs(out)
+    if not small.min() > np.float32(2.0**-126):  # also if there is a NaN
+        tie = ((bits & 0x1FFFFFFF) == 0x10000000) | (small <= np.float32(2.0**-126))
+    elif halves:
+        tie = (bits & 0x1FFFFFFF) == 0x10000000
+    else:
         return
     at = np.flatnonzero(tie)
     c64 = np.broadcast_to(c, out.shape)[np.unravel_index(at, out.shape)].astype(np.float64)

@@ -15,6 +15,10 @@ This file knows numbers only.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 NEVER = 1 << 60  # the clock of an operation that nothing waits for yet
 
 
@@ -24,6 +28,10 @@ class Agents:
     def __init__(self, warps: int, semaphores: int, asynchronous: bool) -> None:
         self.warps = warps
         self.total = 4 * warps + semaphores if asynchronous else warps
+
+    def clock(self) -> Any:
+        """A vector clock that is ordered after nothing."""
+        return np.zeros(self.total, np.int64)
 
     def store_reads(self, warp: int) -> int:
         """The agent that reads shared memory for the TMA stores of a warp."""
@@ -51,6 +59,6 @@ class Agents:
         return f"wgmma of warp {warp}" if kind == 3 else "the TMA load"
 
 
-def joined(a: list[int], b: list[int]) -> list[int]:
+def joined(a: Any, b: Any) -> Any:
     """The vector clock of somebody who is ordered after both."""
-    return list(map(max, a, b))
+    return np.maximum(a, b)

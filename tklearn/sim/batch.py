@@ -34,12 +34,12 @@ class Batch:
 
     def __init__(self, launch: Any, blocks: np.ndarray, trace: Trace | None = None) -> None:
         self.launch, self.blocks, self.n, self.trace = launch, blocks, len(blocks), trace
-        k, total = launch.kernel, launch.agents.total
+        k = launch.kernel
         gx, gy, _ = launch.grid
         linear = blocks[:, 0] + gx * (blocks[:, 1] + gy * blocks[:, 2])
         self.tags = (linear[:, None] + 1).astype(np.int64)
         self.barriers = 0
-        self.passed = self.passed_proxy = [0] * total
+        self.passed = self.passed_proxy = launch.agents.clock()
         self.suspected: TkError | None = None  # a fault to report unless a race explains it
         self.suspected_at: Any = None  # its site
         self.spans: dict[int, Any] = {}  # of coordinates, see globals.py
@@ -172,7 +172,7 @@ class Batch:
         return ready
 
     def _release(self) -> bool:
-        """Nobody can go on: open the block barrier, or say why nobody can. False: all have ended."""
+        """Nobody can go on: open the block barrier, or say why. False: all have ended."""
         left = [w for w in self.warps if w.gen is not None]
         if not left:
             return False

@@ -109,7 +109,8 @@ class Group:
     __slots__ = ("warp", "site", "records", "tiles")
 
     def __init__(self, warp: Any) -> None:
-        self.warp, self.site = warp, None
+        self.warp = warp
+        self.site: Any = None
         self.records: list[Any] = []
         self.tiles: list[Any] = []
 

@@ -278,10 +278,10 @@ class Window:
 
     def elements(self, n: int) -> tuple[Any, Any]:
         """Numbers in storage of all elements [n, rows * cols], and which lie inside the array."""
-        g, R, C = self.g, self.rows, self.cols
-        pieces, out = self._pieces()
+        R, C = self.rows, self.cols
+        pieces, _ = self._pieces()
         idx = (pieces[:, :, None] * C + np.arange(C)).reshape(len(pieces), -1)
-        inside = np.ones((1, R, C), bool)
+        inside: Any = np.ones((1, R, C), bool)
         if self.left is not None:
             lr, lc = (np.asarray(x).reshape(-1, 1, 1) for x in self.left)
             inside = (np.arange(R)[None, :, None] < lr) & (np.arange(C)[None, None] < lc)

@@ -18,9 +18,8 @@ from tklearn import numerics
 from tklearn.lang import ir
 from tklearn.lang.errors import LaunchError
 from tklearn.lang.ops import blocks as may_wait
-from tklearn.lang.types import GL
+from tklearn.lang.types import GL, Shared
 from tklearn.lang.types import Semaphore as SemaphoreType
-from tklearn.lang.types import Shared
 from tklearn.report import WarpAccess
 from tklearn.sim import counters, exchange, lanes, memory, ops, products, tma, warp, wgmma
 from tklearn.sim.agents import Agents
@@ -31,7 +30,8 @@ from tklearn.sim.lower_expr import GRID_MAX
 from tklearn.sim.registry import OPS
 from tklearn.sim.trace import Trace
 
-TARGET_BYTES = 32 << 20
+TARGET_BYTES = 32 << 20  # of a batch: larger ones leave the caches
+FULL_BATCH = 64  # blocks, for which a batch may be four times as large: calls cost, too
 MAX_BATCH = 1024
 STEPS = 1 << 18  # loop iterations of a warp: about 20 s, then a learner hears of an endless loop
 SCHEDULES = ("rotate", "reverse", "random")
@@ -233,7 +233,8 @@ class Launch:
 
     def _batch_size(self, max_bytes: int) -> int:
         each = max(self.code.shape.bytes_per_block, 1)
-        return int(max(1, min(MAX_BATCH, max(TARGET_BYTES // each, 1), max_bytes // each)))
+        wanted = max(TARGET_BYTES // each, min(FULL_BATCH, 4 * TARGET_BYTES // each))
+        return int(max(1, min(MAX_BATCH, wanted, max_bytes // each)))
 
 
 def _operations(kernel: ir.Kernel) -> Iterator[ir.Do]:

@@ -154,6 +154,7 @@ class SharedMem:
         "log",
         "copy",
         "family",
+        "turned",
     )
 
     def __init__(self, name: str, type: Any, base: int, blocks: int, check: bool) -> None:
@@ -165,6 +166,7 @@ class SharedMem:
         self.log: Any = Log(self, self.geo.n) if check else None
         self.copy: Any = None  # the cooperative copy that is under way
         self.family: Any = None
+        self.turned: Any = None  # the elements as the factor of a product, for the next products
 
     # -------------------------------------------------------------------------------- values
     def values(self) -> Any:
@@ -181,6 +183,7 @@ class SharedMem:
 
     def own(self, blocks: int) -> Any:
         """The elements to write into, for `blocks` blocks (1: the same value in all)."""
+        self.turned = None
         d = self.values()
         if len(d) < blocks:
             self.data, self.lent = np.repeat(d, blocks, axis=0), False
@@ -190,6 +193,7 @@ class SharedMem:
 
     def bind(self, values: Any) -> None:
         """Replace all elements by (blocks or 1, ...) `values`, which nobody else writes to."""
+        self.turned = None
         if type(values) is Spread and self.family is None:
             self.spread = values
             return

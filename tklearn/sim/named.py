@@ -21,7 +21,7 @@ class Generation:
         self.id, self.threads = id, threads
         self.came: dict[int, Any] = {}  # warp -> the site at which it came
         self.clocks: dict[int, int] = {}
-        self.vc = self.fenced = [0] * agents.total
+        self.vc = self.fenced = agents.clock()
         self.open = False
 
     def who(self) -> str:

@@ -210,8 +210,8 @@ class Log:
         if w.batch.launch.asynchronous:
             live = [x for x in w.batch.warps if x.gen is not None]
             self._prune(
-                [min(c) for c in zip(*(x.vc for x in live))],
-                [min(c) for c in zip(*(x.fenced for x in live))],
+                np.min([x.vc for x in live], axis=0),
+                np.min([x.fenced for x in live], axis=0),
             )
         if max(len(self.writes), len(self.reads)) > MOST:
             self._to_shadow(1)

@@ -21,9 +21,9 @@ MOST_ARRIVALS = (1 << 20) - 1
 class Semaphore:
     """One mbarrier of all blocks of a batch.
 
-    count: arrivals of a phase, None before init. pending: arrivals that are missing. bytes: expected
-    less arrived. phase: how many phases are complete. seen: how many of them a wait has observed.
-    released, fenced: what a waiter is ordered after once it has passed.
+    count: arrivals of a phase, None before init. pending: arrivals that are missing. bytes:
+    expected less arrived. phase: how many phases are complete. seen: how many of them a wait has
+    observed. released, fenced: what a waiter is ordered after once it has passed.
     """
 
     __slots__ = (
@@ -38,7 +38,7 @@ class Semaphore:
         self.count: int | None = None
         self.pending = self.bytes = self.expected = self.came = 0
         self.phase = self.seen = 0
-        none = [0] * agents.total
+        none = agents.clock()
         self.gathering, self.gathering_fenced = none, none
         self.released, self.fenced = none, none
         self.born: tuple[int, int] | None = None  # warp and clock of its init; None: not checked

@@ -45,7 +45,7 @@ class Warp:
         self.gen: Any = None
         self.at: Any = None  # the site of the barrier at which it waits
         self.waiting: Any = None  # for what else it waits
-        self.vc, self.fenced = [0] * launch.agents.total, [0] * launch.agents.total
+        self.vc, self.fenced = launch.agents.clock(), launch.agents.clock()
         self.vc[i] = self.clock = self.synced = 1
         self.steps = launch.steps
         self.copies = Copies()

@@ -11,11 +11,13 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tklearn.lang.types import RT
 from tklearn.sim import counters, exact, products
 from tklearn.sim.memory import Place, SharedMem, Tile, use
 from tklearn.sim.registry import OPS, op
-
+from tklearn.sim.spread import Spread
 
 _changes = itertools.count(1)  # tells the order of changes and fences, nothing else
 
@@ -104,7 +106,16 @@ def _right(w: Any, s: Any, group: Any, x: SharedMem, transposed: bool) -> Any:
     if x.log is not None:
         agent = w.launch.agents.wgmma(w.id)
         group.records.append(x.log.fly(w, agent, x.geo.whole, s, False))
-    return _operand(x, transposed, lambda u: u)
+    if x.family is not None:
+        return _operand(x, transposed, lambda u: u)
+    if x.turned is None or x.turned[0] != transposed:  # all warps multiply by the same tile
+        x.turned = (transposed, _contiguous(_operand(x, transposed, lambda u: u)))
+    return x.turned[1]
+
+
+def _contiguous(x: Any) -> Any:
+    """The same values; BLAS is several times faster with them if there are few rows of A."""
+    return x.map(np.ascontiguousarray) if type(x) is Spread else np.ascontiguousarray(x)
 
 
 def _operand(mem: SharedMem, transposed: bool, cut: Callable) -> Any:
