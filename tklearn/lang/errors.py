@@ -12,6 +12,7 @@ import traceback
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PACKAGE = str(Path(__file__).parents[1])  # the folder of tklearn
 
@@ -134,8 +135,11 @@ def _cells(c: str) -> int:
 class TkError(Exception):
     """A mistake in a kernel or in its use.
 
-    Attributes: `code` (a key of CODES), `message`, `loc` (Loc or None), `hint` (what to do, or "").
+    Attributes: `code` (a key of CODES), `message`, `loc` (Loc or None), `hint` (what to do, or ""),
+    `timeline` (what led to it, of a run with timeline=True, or None).
     """
+
+    timeline: Any = None
 
     def __init__(self, code: str, message: str, loc: Loc | None = None, hint: str = "") -> None:
         assert code in CODES, code

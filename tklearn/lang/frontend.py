@@ -12,34 +12,24 @@ from difflib import get_close_matches
 from math import prod
 from typing import Any
 
-from tklearn.lang import analysis, helpers, infer, ir, shared
+from tklearn.lang import analysis, assignments, calls, helpers, infer, ir
 from tklearn.lang import types as T
 from tklearn.lang.async_rules import block_size
+from tklearn.lang.calls import DeviceFunction, Intrinsic
 from tklearn.lang.errors import Loc, SourceError
-from tklearn.lang.expressions import (
-    SYMBOL,
-    DeviceFunction,
-    Expressions,
-    Intrinsic,
-    element_type,
-)
+from tklearn.lang.expressions import Expressions
 from tklearn.lang.hints import IMPORTED, hint, kind, undefined
 from tklearn.lang.names import DeviceName
 from tklearn.lang.ops import DTYPE_ARCH, Op
 from tklearn.lang.parameters import parameter_loc, parameters
 from tklearn.lang.source import UNKNOWN, FunctionSource, source_of
 from tklearn.lang.types import (
-    GL,
     REF_TYPES,
     RT,
-    RV,
     ST,
-    SV,
     Regs,
     Ring,
-    SArr,
     Scalar,
-    Shared,
     SubST,
 )
 
@@ -247,287 +237,13 @@ class Front(Expressions):
 
     # ------------------------------------------------------------------------- assignments
     def st_Assign(self, n: ast.Assign) -> list[ir.Stmt]:
-        if len(n.targets) != 1:
-            raise self.fail(
-                n, "TK100", "one assignment gives one name a value", "write a line for each name"
-            )
-        target = n.targets[0]
-        if isinstance(target, ast.Tuple):
-            return self.swap(n, target)
-        if isinstance(target, ast.Name):
-            return self.assign_name(n, target, n.value)
-        e = self.place(target)
-        return [ir.Assign(self.loc(n), e, self.element_value(target, e, n.value))]
+        return assignments.assign(self, n)
 
     def st_AnnAssign(self, n: ast.AnnAssign) -> list[ir.Stmt]:
-        t = self.static(n.annotation)
-        if not isinstance(t, T.DType) or n.value is None or not isinstance(n.target, ast.Name):
-            raise self.fail(
-                n, "TK100", "an annotated assignment gives a number its type", "write x: tk.f32 = 0"
-            )
-        if t not in (T.f32, T.i32, T.u32, T.i64, T.bool_):
-            raise self.fail(
-                n.annotation,
-                "TK200",
-                f"a lane holds no {t.name}",
-                "narrow numbers round when they are stored; in a lane they are f32 or i32",
-            )
-        self.free(n.target)
-        old = self.find(n.target.id)
-        if old is not None:
-            raise self.fail(
-                n,
-                "TK111",
-                f"'{n.target.id}' already is {old.type}",
-                "the type stands at the first assignment only",
-            )
-        sym_value = self.coerce(n.value, self.ex(n.value), Scalar(t), n.target.id)
-        return [ir.Decl(self.loc(n), self.declare(n.target, Scalar(t), "reg"), sym_value)]
-
-    def free(self, target: ast.Name) -> None:
-        """Compile-time names keep their value: TK111."""
-        if target.id in self.consts and self.find(target.id) is None:
-            raise self.fail(
-                target,
-                "TK111",
-                f"'{target.id}' is a compile-time value and cannot be assigned",
-                "use a new name",
-            )
-
-    def assign_name(self, n: ast.AST, target: ast.Name, value: ast.expr) -> list[ir.Stmt]:
-        self.free(target)
-        loc, old = self.loc(n), self.find(target.id)
-        special = self.shared_declaration(value)
-        if special is not None:
-            return shared.declare(self, n, target, old, *special)
-        if isinstance(value, ast.Tuple):
-            return self.coordinate(n, target, old, value)
-        v = self.static(value)
-        if isinstance(v, (RT, RV, Regs, Ring)):
-            if old is not None:
-                raise self.fail(
-                    n,
-                    "TK111",
-                    f"'{target.id}' already is {old.type}",
-                    "use a new name"
-                    if isinstance(v, Ring)
-                    else "a declaration stands once; fill it with warp.zero or an assignment",
-                )
-            return [ir.Decl(loc, self.declare(target, v, "reg"), None)]
-        if isinstance(v, (ST, SV, T.Semaphore)):
-            raise self.fail(
-                value,
-                "TK101",
-                f"{v} lives in shared memory",
-                f"write {target.id} = tk.shared({ast.unparse(value)})",
-            )
-        e = self.ex(value)
-        if isinstance(e.type, (*REF_TYPES, T.Coord)):
-            if old is not None:
-                raise self.fail(
-                    n,
-                    "TK111",
-                    f"'{target.id}' is already bound",
-                    "a reference is bound once per block: use a new name",
-                )
-            return [ir.Decl(loc, self.declare(target, e.type, "ref"), e)]
-        if isinstance(e, ir.Var) and isinstance(e.type, (RT, RV, Regs, Ring)):
-            hint = f"write {target.id} = tk.copy({e.sym.name})"
-            if isinstance(e.type, Regs):
-                hint = "copy the registers one by one"
-            elif isinstance(e.type, Ring):
-                hint = f"use '{e.sym.name}' itself, or a ring of its own: {target.id} = tk.ring(n)"
-            what = "ring" if isinstance(e.type, Ring) else "register tile"
-            raise self.fail(
-                n,
-                "TK120",
-                f"'{target.id} = {e.sym.name}' would give one {what} two names",
-                hint,
-            )
-        if old is None:
-            if isinstance(v, (int, float)) and target.id in self.once:
-                self.values[target.id] = v
-            return self.new_name(loc, target, e)
-        self.assignable(target, old)
-        if isinstance(old.type, Scalar):
-            e = self.coerce(value, e, old.type, target.id)
-        elif old.type != e.type:
-            raise self.fail(
-                n,
-                "TK121",
-                f"'{target.id}' is {old.type} and cannot become {e.type}",
-                f"use a new name, or warp.copy({target.id}, ...) to convert"
-                if _same_shape(old.type, e.type)
-                else f"use a new name, or warp.fill({target.id}, ...) to set every element"
-                if isinstance(old.type, (RT, RV)) and isinstance(e.type, Scalar)
-                else f"use a new name, or declare '{target.id}' as {e.type}",
-            )
-        return [ir.Assign(loc, ir.Var(old.type, self.loc(target), old), e)]
-
-    def new_name(self, loc: Loc, target: ast.Name, e: ir.Expr) -> list[ir.Stmt]:
-        return [ir.Decl(loc, self.declare(target, e.type, "reg"), e)]
-
-    def coordinate(
-        self, n: ast.AST, target: ast.Name, old: ir.Sym | None, value: ast.Tuple
-    ) -> list[ir.Stmt]:
-        """at = (row, col): a tile coordinate with a name."""
-        if old is not None:
-            raise self.fail(n, "TK111", f"'{target.id}' already is a name here", "use a new name")
-        e = self.coordinate_value(value)
-        return [ir.Decl(self.loc(n), self.declare(target, e.type, "ref"), e)]
-
-    def assignable(self, n: ast.AST, sym: ir.Sym) -> None:
-        why = {
-            "loop": "a loop variable",
-            "param": "a kernel argument",
-            "ref": "a reference to memory",
-            "shared": "shared memory",
-        }
-        if sym.storage in why and not (
-            sym.storage == "param" and isinstance(sym.type, (Scalar, RT, RV))
-        ):
-            hint = "use a new name"
-            if isinstance(getattr(sym.type, "elem", sym.type), T.Semaphore):
-                hint = "semaphores change by init_semaphore, arrive and tma.expect"
-            elif isinstance(sym.type, (GL, SArr, ST, SV, Shared)):
-                hint = f"write to its elements, as in {sym.name}[i] = x, or use a new name"
-            raise self.fail(
-                n, "TK111", f"'{sym.name}' is {why[sym.storage]} and cannot be assigned", hint
-            )
-
-    def place(self, n: ast.expr) -> ir.Expr:
-        """The target of an assignment other than a name: an element or a vector access."""
-        if not isinstance(n, (ast.Subscript, ast.Call)):
-            what = hint(n)
-            if isinstance(n, ast.Attribute) and n.attr in ("stage", "phase"):
-                what = "r.advance() moves a ring to its next stage"
-            raise self.fail(n, "TK100", f"{ast.unparse(n)} cannot be assigned", what)
-        e = self.ex(n)
-        if not isinstance(e, (ir.Index, ir.VecIndex, ir.TileReg)) or isinstance(e.type, REF_TYPES):
-            raise self.fail(
-                n,
-                "TK100",
-                f"{ast.unparse(n)} cannot be assigned",
-                "semaphores change by init_semaphore, arrive and tma.expect"
-                if isinstance(e.type, T.Semaphore)
-                else "store tiles with warp.store(memory, tile)"
-                if isinstance(e.type, REF_TYPES)
-                else "",
-            )
-        return e
-
-    def element_value(self, target: ast.AST, e: ir.Expr, value: ast.expr) -> ir.Expr:
-        if isinstance(e, ir.VecIndex):
-            if isinstance(value, ast.Tuple):
-                if len(value.elts) != e.n:
-                    raise self.fail(value, "TK204", f"{len(value.elts)} values for {e.n} elements")
-                items = [
-                    self.coerce(x, self.ex(x), element_type(e.type.dtype), "the element")
-                    for x in value.elts
-                ]
-                return ir.TupleExpr(e.type, self.loc(value), items)
-            v = self.ex(value)
-            if v.type != e.type:
-                raise self.fail(
-                    value,
-                    "TK200",
-                    f"{e.type} cannot take {v.type}",
-                    "give a tuple with a value for each element",
-                )
-            return v
-        assert isinstance(e.type, Scalar)
-        return self.coerce(value, self.ex(value), e.type, ast.unparse(target))
+        return assignments.typed(self, n)
 
     def st_AugAssign(self, n: ast.AugAssign) -> list[ir.Stmt]:
-        op = SYMBOL.get(type(n.op))
-        if op is None:
-            sign = kind(n.op).strip("'")
-            raise self.fail(
-                n,
-                "TK100",
-                f"'{sign}=' is not part of the kernel language",
-                "write the operation out: x = x * x, or warp.mma_AB(acc, a, b) for products",
-            )
-        loc = self.loc(n)
-        if isinstance(n.target, ast.Name):
-            sym = self.lookup(n.target)
-            self.assignable(n.target, sym)
-            target: ir.Expr = ir.Var(sym.type, self.loc(n.target), sym)
-        else:
-            target = self.place(n.target)
-            if isinstance(target, ir.VecIndex):
-                raise self.fail(n, "TK100", f"'{op}=' does not work on several elements at once")
-        result = self.binary(n, op, target, self.ex(n.value))
-        if result.type != target.type:
-            if isinstance(target.type, Scalar) and isinstance(result.type, Scalar):
-                self.coerce(n, result, target.type, ast.unparse(n.target))
-            else:
-                raise self.fail(
-                    n,
-                    "TK121",
-                    f"'{ast.unparse(n.target)}' is {target.type} and cannot become {result.type}",
-                )
-        if isinstance(result, ir.Fma):
-            return (
-                [ir.Assign(loc, target, result)]
-                if isinstance(target, ir.Var)
-                else [
-                    ir.AugAssign(
-                        loc, target, op, ir.Binary(result.type, result.loc, "*", result.a, result.b)
-                    )
-                ]
-            )
-        assert isinstance(result, ir.Binary)
-        return [ir.AugAssign(loc, target, op, result.b)]
-
-    def swap(self, n: ast.Assign, target: ast.Tuple) -> list[ir.Stmt]:
-        """a, b = b, a: numbers only; all values are read before any name changes."""
-        if not isinstance(n.value, ast.Tuple) or len(n.value.elts) != len(target.elts):
-            raise self.fail(
-                n,
-                "TK100",
-                "both sides of a tuple assignment need the same number of items",
-                "write a, b = x, y",
-            )
-        names = [t.id for t in target.elts if isinstance(t, ast.Name)]
-        if len(set(names)) < len(names):
-            raise self.fail(target, "TK100", "a name stands twice on the left of the assignment")
-        values = [self.number(v, "an item of a tuple assignment") for v in n.value.elts]
-        new = [t for t in target.elts if isinstance(t, ast.Name) and self.find(t.id) is None]
-        if len(new) == len(target.elts):
-            out: list[ir.Stmt] = []
-            for name, e in zip(new, values):
-                self.free(name)
-                out += self.new_name(self.loc(n), name, e)
-            return out
-        if new:
-            raise self.fail(
-                new[0],
-                "TK110",
-                f"'{new[0].id}' is new, and other items of this assignment are not",
-                f"give '{new[0].id}' a first value on a line before",
-            )
-        places: list[ir.Expr] = []
-        for i, t in enumerate(target.elts):
-            if isinstance(t, ast.Name):
-                sym = self.lookup(t)
-                self.assignable(t, sym)
-                places.append(ir.Var(sym.type, self.loc(t), sym))
-            else:
-                places.append(self.place(t))
-            kind = places[i].type
-            if not isinstance(kind, Scalar):
-                raise self.fail(t, "TK200", f"a tuple assignment is for numbers, not {kind}")
-            values[i] = self.coerce(n.value.elts[i], values[i], kind, ast.unparse(t))
-        return [ir.Swap(self.loc(n), places, values)]
-
-    # ----------------------------------------------------------------------- shared memory
-    def shared_declaration(self, value: ast.expr) -> tuple[str, ast.Call] | None:
-        if isinstance(value, ast.Call):
-            f = self.static(value.func)
-            if isinstance(f, DeviceName) and f.path in ("shared", "shared_array", "alias"):
-                return f.path, value
-        return None
+        return assignments.augmented(self, n)
 
     # ------------------------------------------------------------------------ control flow
     def st_If(self, n: ast.If) -> list[ir.Stmt]:
@@ -565,7 +281,7 @@ class Front(Expressions):
             )
         if not 1 <= len(n.iter.args) <= 3 or n.iter.keywords:
             raise self.fail(n.iter, "TK106", "range takes one to three numbers")
-        self.free(n.target)
+        assignments.free(self, n.target)
         old = self.find(n.target.id)
         if old is not None:
             raise self.fail(
@@ -734,7 +450,7 @@ class Front(Expressions):
             return [ir.Eval(self.loc(n), self.call_device(v, f))]
         if self.advances(v):
             return [ir.Advance(self.loc(n), self.ex(v.func.value))]  # type: ignore[attr-defined]
-        op = self.op_of(v)
+        op = calls.op_of(self, v)
         if op is None or op.effect == "atomic":
             e = self.ex(v)
             if not isinstance(e, ir.Call):
@@ -752,7 +468,7 @@ class Front(Expressions):
                 f"{op.name} gives a value that is not used",
                 f"write x = {ast.unparse(v)}",
             )
-        args, _ = self.apply(v, op)
+        args, _ = calls.apply(self, v, op)
         self.need(op, args, self.loc(n))
         return [ir.Do(self.loc(n), op, args)]
 
@@ -764,7 +480,7 @@ class Front(Expressions):
         owner = self.find(f.value.id) if isinstance(f.value, ast.Name) else None
         if owner is None or not isinstance(owner.type, Ring):
             return False
-        self.arguments(n, [], f"{owner.name}.advance")
+        calls.arguments(self, n, [], f"{owner.name}.advance")
         return True
 
     def meets_block(self, op: Op, args: list[Any]) -> list[Any]:
@@ -808,15 +524,6 @@ def _ends_with(body: list[ast.stmt], n: ast.stmt) -> bool:
     if isinstance(last, ast.If):
         return _ends_with(last.body, n) or bool(last.orelse) and _ends_with(last.orelse, n)
     return last is n
-
-
-def _same_shape(a: T.Type, b: T.Type) -> bool:
-    return (
-        type(a) is type(b)
-        and isinstance(a, (RT, RV))
-        and [getattr(a, x, None) for x in ("rows", "cols", "n")]
-        == [getattr(b, x, None) for x in ("rows", "cols", "n")]
-    )
 
 
 def _assigned_once(fn: ast.FunctionDef) -> set[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from tklearn.lang import ir
+from tklearn.lang import calls, ir
 from tklearn.lang import types as T
 from tklearn.lang.parameters import annotation, plain_parameters
 from tklearn.lang.parameters import defaults as default_values
@@ -17,7 +17,7 @@ from tklearn.lang.source import UNKNOWN
 from tklearn.lang.types import GL, RT, RV, ConstType, Regs, Ring, Scalar
 
 if TYPE_CHECKING:
-    from tklearn.lang.expressions import DeviceFunction
+    from tklearn.lang.calls import DeviceFunction
     from tklearn.lang.frontend import Front
 
 
@@ -27,7 +27,7 @@ def call(front: Front, n: ast.Call, fn: DeviceFunction) -> ir.CallDevice:
     params = plain_parameters(inner)
     defaults = default_values(fn.fn)
     names = [x.arg for x in params]
-    nodes = front.arguments(n, names, fn.__name__, set(defaults))
+    nodes = calls.arguments(front, n, names, fn.__name__, set(defaults))
     consts: dict[str, Any] = {}
     args: list[ir.Expr] = []
     types: list[tuple[str, T.Type]] = []

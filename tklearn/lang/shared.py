@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from tklearn.lang import ir
+from tklearn.lang import calls, ir
 from tklearn.lang import types as T
 from tklearn.lang.source import UNKNOWN
 from tklearn.lang.types import ST, SV, SArr, Semaphore, Shared
@@ -80,7 +80,7 @@ def shared_type(front: Front, call: ast.Call, kind: str, values: list[Any]) -> T
 
 def alias(front: Front, call: ast.Call) -> tuple[T.Type, ir.Sym, int]:
     """tk.alias(x, type, offset=0): another view of x's bytes."""
-    a = front.arguments(call, ["x", "type", "offset"], "tk.alias", {"offset"})
+    a = calls.arguments(front, call, ["x", "type", "offset"], "tk.alias", {"offset"})
     base = front.ex(a["x"])
     if not isinstance(base, ir.Var) or base.sym.storage != "shared":
         raise front.fail(a["x"], "TK106", "tk.alias needs the name of shared memory")
