@@ -226,6 +226,32 @@ def test_no_false_alarm(name: str, tmp_path: Path) -> None:
     assert message(tmp_path, text) == ""
 
 
+@pytest.mark.parametrize(
+    ("operation", "tile", "ok"),
+    [
+        ("block.load(s, y, (0, 0))", "s[n]", True),
+        ("block.load(s, y, (0, 0))", "s[warpgroup.groupid()]", False),
+        ("warpgroup.load(s, y, (0, 0))", "s[warpgroup.groupid()]", True),
+        ("warpgroup.load(s, y, (0, 0))", "s[warpid()]", False),
+        ("warp.load(s, y, (0, 0))", "s[warpid()]", True),
+    ],
+)
+def test_tiles_of_helpers(operation: str, tile: str, ok: bool, tmp_path: Path) -> None:
+    """A helper's tile is as uniform as the caller's choice of it."""
+    text = f"""
+@tk.device
+def fetch(s, y):
+    {operation}
+
+@tk.kernel(warps=8)
+def k(y: tk.gl_fl, n: tk.i32):
+    s = tk.shared(tk.st_fl(64, 16), 8)
+    fetch({tile}, y)
+"""
+    got = message(tmp_path, text)
+    assert got == "" if ok else got.startswith("TK302: the tile of "), got
+
+
 REFUSED = {
     "after_lanes_left": ("    if laneid() > 3:\n        return\n    t += 1", "TK300", 11),
     "after_lanes_left_a_loop": (

@@ -41,6 +41,9 @@ FOREIGN = {
     "__syncthreads": "block.sync()",
     "syncwarp": "warp.sync()",
     "__syncwarp": "warp.sync()",
+    **dict.fromkeys(("mbarrier", "barrier", "Semaphore"), "s = tk.shared(tk.semaphore)"),
+    **dict.fromkeys(("wgmma", "mma_async"), "warpgroup.mma_AB(acc, a, b)"),
+    "setmaxnreg": "warpgroup.increase_registers(232), warpgroup.decrease_registers(40)",
 }
 ONLY_THERE = {
     "range": "it stands in a for loop",
