@@ -22,7 +22,7 @@ COMPARABLE = (*VALUE_TYPES, tuple, list, dict)
 CONSTANTS = (*VALUE_TYPES, tuple, frontend.DeviceFunction)  # what a tk.const parameter may be
 SIM_OPTIONS = (
     "schedule", "seed", "delay", "check", "mma", "arch", "blocks", "device", "batch", "steps",
-    "trace",
+    "trace", "timeline",
 )  # fmt: skip
 
 

@@ -283,6 +283,7 @@ def simulate(
     except Race as e:
         axis = unread_axis(spec, grid)
         if e.code == "TK502" and axis:
+            seen = e.timeline
             e = Race(
                 e.code,
                 e.message,
@@ -291,6 +292,7 @@ def simulate(
                 f"not read blockIdx.{axis}: {spec.name}[...] takes numbers of blocks only, threads "
                 "stand in @tk.kernel(threads=...)",
             )
+            e.timeline = seen
             raise e from None
         raise
     finally:
@@ -309,4 +311,5 @@ def simulate(
         wall=r.seconds,
         stats=stats,
         accesses=r.accesses,
+        timeline=r.timeline,
     )

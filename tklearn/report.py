@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import linecache
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 # Short key -> (the profiler's metric, what one unit is). FACTS.md 1 and 2 give the rules. The
@@ -84,6 +84,98 @@ class WarpAccess:
     block: tuple[int, ...] = (0, 0, 0)
 
 
+@dataclass(frozen=True)
+class Moment:
+    """One event in one block: something a warp did, or that happened to what it had started.
+
+    Attributes:
+        round: the warps that could go on ran once in each round; within one round the order
+            between warps is the simulator's choice.
+        warp: who did it, or who had started it. kind: see viz/timeline.py. line: in the source.
+        what: the semaphore, tile, barrier or array, "" for none. says: the event in words.
+        count: how often in a row. changes: what it changed in the state (see Timeline.at).
+        ends: the moments whose work or wait ends here. cause: the moment that let it happen.
+    """
+
+    round: int
+    warp: int
+    kind: str
+    line: int
+    what: str = ""
+    says: str = ""
+    count: int = 1
+    changes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ends: tuple[int, ...] = ()
+    cause: int = -1
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How a run ended in an error. moments: the two accesses of a race, or the last moment.
+
+    waits: of a deadlock, (warp, line, what it waits for, in words).
+    """
+
+    kind: str
+    code: str
+    message: str
+    hint: str
+    line: int
+    moments: tuple[int, ...] = ()
+    waits: tuple[tuple[int, int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What happened in one block, in the order of execution, from a run with timeline=True.
+
+    Attributes:
+        source: line -> text. warps: how many. roles: of each warp, "producer" (it starts TMA
+            loads), "consumer" (it waits for what they bring) or "".
+        semaphores, tiles: their names. moments: what happened. steps: (round, warp, from line,
+            to line, first moment, moments) each time a warp ran, -1 for no line.
+        dropped: moments left out in the middle of a long run. fault: how it ended, if in an error.
+        times: start and end of each moment where a model of time gives them; None: only an order.
+    """
+
+    kernel: str
+    file: str
+    block: tuple[int, int, int]
+    warps: int
+    roles: tuple[str, ...]
+    source: dict[int, str]
+    semaphores: tuple[str, ...]
+    tiles: tuple[str, ...]
+    moments: tuple[Moment, ...]
+    steps: tuple[tuple[int, int, int, int, int, int], ...] = ()
+    dropped: int = 0
+    fault: Fault | None = None
+    times: tuple[tuple[float, float], ...] | None = None
+    unit: str = ""
+
+    def at(self, n: int) -> dict[str, dict[str, Any]]:
+        """The state after moment n: "warp 3", "semaphore full[0]", "tile a[0]", "barrier 1" -> what
+        is known of it."""
+        state: dict[str, dict[str, Any]] = {}
+        for m in self.moments[: n + 1]:
+            state.update(m.changes)
+        return state
+
+    def timed(self, times: Any, unit: str) -> Timeline:
+        """The same with a start and an end of each moment, from a model of time."""
+        pairs = tuple((float(a), float(b)) for a, b in times)
+        if len(pairs) != len(self.moments):
+            raise ValueError(f"{len(pairs)} times for {len(self.moments)} moments")
+        return replace(self, times=pairs, unit=unit)
+
+    def json(self) -> dict[str, Any]:
+        """The same as dictionaries and lists."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        return f"Timeline of {self.kernel}: {len(self.moments)} moments, {self.warps} warps"
+
+
 @dataclass(repr=False)
 class Report:
     """One run of a kernel.
@@ -95,6 +187,7 @@ class Report:
         clipped: source line -> elements past the end of an array that a tile access skipped.
         compiled: facts from ptxas (registers, spills, shared bytes) on the GPU.
         accesses: source line -> accesses of the first block, from a run with trace=True.
+        timeline: what happened in the first block, from a run with timeline=True.
         wall: seconds the simulation took on this computer (not a GPU time).
     """
 
@@ -112,6 +205,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     stats: dict[str, int] = field(default_factory=dict)
     accesses: dict[int, list[WarpAccess]] = field(default_factory=dict)
+    timeline: Timeline | None = None
     timer: Callable[[], float] | None = field(default=None, repr=False)
     _seconds: float | None = field(default=None, repr=False)
 

@@ -20,6 +20,7 @@ from tklearn.sim.agents import joined
 from tklearn.sim.named import Named
 from tklearn.sim.registers import Pool
 from tklearn.sim.semaphores import Semaphore
+from tklearn.sim.semaphores import Waiting as PhaseWait
 from tklearn.sim.trace import Trace
 from tklearn.sim.warp import Warp
 
@@ -55,6 +56,8 @@ class Batch:
         self.named = Named(launch.agents)
         self.pool = Pool(k.nthreads)
         self.warps = [Warp(self, i) for i in range(k.warps)]
+        if launch.recorder is not None:
+            launch.recorder.watch(self)
 
     def _storage(self, name: str, type: Any, offset: int) -> Any:
         if isinstance(type, SemaphoreType):
@@ -111,27 +114,42 @@ class Batch:
             if under_way and launch.schedule != "reverse":
                 self.land([f for f in self._landing(under_way) if not f.landed])
 
-    def _run_chosen(self, choose: Any) -> None:
-        """One step after the other, as `choose(who can go on)` says."""
+    def _run_chosen(self, chooser: Any) -> None:
+        """One step after the other, as the chooser says (schedule.py)."""
         while True:
+            if all(w.at is not None for w in self.warps):
+                self._release()
+                chooser.opens(self)
             ready: list[Any] = [w for w in self.warps if w.ready()]
             ready += self.flights
             if not ready:
                 if not self._release():
                     break
                 continue
-            agent = ready[choose(self, ready)]
-            if isinstance(agent, Warp):
-                self.step(agent)
-            else:
+            agent = ready[chooser.choose(self, ready)]
+            chooser.begins(agent)
+            if not isinstance(agent, Warp):
                 self.land([agent])
+            elif isinstance(agent.waiting, PhaseWait):  # it passes, and does nothing else yet
+                waiting, agent.waiting = agent.waiting, None
+                waiting.resume(agent)
+                if self.launch.recorder is not None:
+                    self.launch.recorder.resumed(agent, waiting)
+            else:
+                self.step(agent)
+        chooser.ends(self)
 
     def step(self, w: Warp) -> None:
         """Run a warp until it gives way, waits or ends."""
         self.launch.result.resumes += 1
+        recorder = self.launch.recorder
+        if recorder is not None:
+            recorder.runs(w)
         if w.waiting is not None:
             waiting, w.waiting = w.waiting, None
             waiting.resume(w)
+            if recorder is not None:
+                recorder.resumed(w, waiting)
         try:
             next(w.gen)
         except StopIteration:
@@ -141,6 +159,8 @@ class Batch:
             raise
         except TkError as e:
             raise (self.suspected or e) from None
+        if recorder is not None:
+            recorder.rests(w)
 
     def land(self, flights: list[Any]) -> None:
         """These transfers are complete."""

@@ -16,17 +16,18 @@ import numpy as np
 
 from tklearn import numerics
 from tklearn.lang import ir
-from tklearn.lang.errors import LaunchError
+from tklearn.lang.errors import LaunchError, TkError
 from tklearn.lang.ops import blocks as may_wait
 from tklearn.lang.types import GL, Shared
 from tklearn.lang.types import Semaphore as SemaphoreType
-from tklearn.report import WarpAccess
+from tklearn.report import Timeline, WarpAccess
 from tklearn.sim import counters, exchange, lanes, memory, ops, products, tma, warp, wgmma
 from tklearn.sim.agents import Agents
 from tklearn.sim.batch import Batch
 from tklearn.sim.globals import GlobalArray
 from tklearn.sim.lower import Lowered
 from tklearn.sim.lower_expr import GRID_MAX
+from tklearn.sim.recorder import Recorder
 from tklearn.sim.registry import OPS
 from tklearn.sim.trace import Trace
 
@@ -44,7 +45,8 @@ class Result:
     lines: source line -> metric (report.METRICS) -> count. clipped: line -> elements past an
     array's end. printed: the lines the kernel printed. batches, resumes, calls: work of the
     simulator itself: how often it resumed a generator and counted a memory or tensor operation.
-    accesses: line -> accesses of the first block, if they were traced.
+    accesses: line -> accesses of the first block, if they were traced. timeline: what happened in
+    it, if that was asked for.
     """
 
     lines: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -55,6 +57,7 @@ class Result:
     resumes: int = 0
     calls: int = 0
     accesses: dict[int, list[WarpAccess]] = field(default_factory=dict)
+    timeline: Timeline | None = None
 
 
 def simulate(
@@ -74,6 +77,7 @@ def simulate(
     steps: int = STEPS,
     progress: Callable[[int], None] | None = None,
     trace: bool = False,
+    timeline: bool = False,
 ) -> Result:
     """Run `kernel` on `grid` with `args`: for each parameter an array in storage dtype or a number.
 
@@ -81,7 +85,8 @@ def simulate(
     these levels (checks of asynchronous kernels may be coarser with it).
     Arrays are written in place. `blocks` limits the run to some blocks, as (x, y, z) or linear
     numbers. `progress` is told how many blocks are done, batch by batch. `trace` keeps the
-    accesses of the first block (trace.py). `mma="exact"` computes products with the bits of
+    accesses of the first block (trace.py), `timeline` what happens in it (recorder.py); an error in
+    it then has a `timeline`, too. `mma="exact"` computes products with the bits of
     `arch`'s tensor core, and maps with those of its instructions (exact.py). Errors: KernelFault
     (TK5xx) for what the kernel does wrong, LaunchError TK411 for unknown options.
     """
@@ -104,9 +109,14 @@ def simulate(
     launch.progress = progress
     launch.trace = Trace(kernel) if trace else None
     launch.exact, launch.arch = mma == "exact", arch
+    launch.recorder = Recorder(kernel) if timeline else None
     with np.errstate(all="ignore"):
         try:
             launch.run(blocks, batch, max_bytes)
+        except TkError as e:
+            if launch.recorder is not None and launch.recorder.batch is not None:
+                e.timeline = launch.recorder.timeline(e)
+            raise
         finally:
             launch.close()
     result = launch.result
@@ -176,10 +186,14 @@ class Launch:
                 self.progress(len(group))
 
     def _batch(self, group: np.ndarray) -> None:
-        if self.trace is not None and self.result.batches == 0:
+        alone = self.trace is not None or self.recorder is not None
+        if alone and self.result.batches == 0:
             self.result.batches += 1
             Batch(self, group[:1], self.trace).run()
             group = group[1:]
+            if self.recorder is not None:
+                self.result.timeline = self.recorder.timeline()
+                self.recorder = None
         if len(group):
             self.result.batches += 1
             Batch(self, group).run()

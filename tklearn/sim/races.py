@@ -308,6 +308,7 @@ class Log:
     def unfenced(self, w: Any, s: Any, e: int, now: str, warp: int, site: Any) -> Exception:
         """The error for a plain store that the async proxy may not see."""
         what = self.region.element(e)
+        w.event("clash", s, warp, site, what)
         return w.fault(
             "TK520",
             f"{_operation(s)} {now} {what} through the async proxy, and warp {warp} stored to it "
@@ -407,6 +408,7 @@ class Log:
 
     def _async(self, w: Any, p: Pending, s: Any, at: int, now: str) -> Exception:
         what, line = self.region.element(at), p.site.line
+        w.event("clash", s, p.warp, p.site, what)
         whose = "" if p.warp == w.id else f" of warp {p.warp}"
         if p.group is None:
             hint = (
@@ -448,6 +450,7 @@ class Log:
     ) -> Race:
         """The error for two unordered accesses of element e: `other` is the earlier's agent."""
         what = self.region.element(e)
+        w.event("clash", s, other, site, what)
         lines = f"lines {site.line} and {s.line}" if site.line != s.line else f"line {s.line}"
         past = {"writes": "wrote", "reads": "read"}[then]
         if other >= w.launch.agents.warps or _operation(s):

@@ -82,6 +82,7 @@ class Semaphore:
         assert self.born is not None
         warp, clock = self.born
         if warp != w.id and w.vc[warp] < clock and w.checking:
+            w.event("clash", s, warp, self.site, self.name)
             raise w.fault(
                 "TK500",
                 f"warp {w.id} uses {self.name}, which warp {warp} initialises on line "

@@ -95,7 +95,9 @@ class Warp:
         return self.launch.chooser is not None
 
     def event(self, kind: str, s: Any, *what: Any) -> None:
-        """Tell the recorder."""
+        """Tell the recorder, and who chooses the order of steps."""
+        if self.launch.chooser is not None:
+            self.launch.chooser.event(self, kind, s, *what)
         if self.launch.recorder is not None:
             self.launch.recorder.event(self, kind, s, *what)
 
@@ -190,6 +192,8 @@ class Warp:
         if self.trace is not None:
             for seen in delta.seen:
                 self.trace.see(self, s, *seen)
+        if self.launch.recorder is not None:
+            self.launch.recorder.counted(self, s, delta)
         tally, key = self.launch.tally, (s.line, delta)
         tally[key] = tally.get(key, 0) + (times or self.batch.n)
 
