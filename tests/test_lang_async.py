@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import lang_async
+import ml_dtypes
 import numpy as np
 import pytest
 from lang_kit import load, message, result, typed
@@ -51,10 +52,74 @@ def test_arrays_get_their_dimensions_from_coordinates() -> None:
     }
 
 
-def test_the_kernel_of_the_page_is_in_the_language(tmp_path: Path) -> None:
+def values(rng: np.random.Generator, *shape: int) -> Any:
+    return (rng.standard_normal(shape) / 2).astype(ml_dtypes.bfloat16)
+
+
+def near(got: Any, want: Any, terms: int) -> None:
+    """bf16 results of `terms` products of bf16 numbers, added in f32."""
+    bound = 2.0**-8 * np.abs(want) + terms * 2.0**-22
+    assert (np.abs(got.astype(np.float32) - want) <= bound).all()
+
+
+def product(k: Any, grid: Any, rng: np.random.Generator, **options: Any) -> None:
+    A, B = values(rng, 256, 320), values(rng, 320, 256)
+    C = np.zeros((256, 256), ml_dtypes.bfloat16)
+    k.sim[grid](A, B, C, **options)
+    near(C, A.astype(np.float32) @ B.astype(np.float32), 320)
+
+
+SCHEDULES: list[dict[str, Any]] = [
+    {},
+    {"schedule": "reverse"},
+    {"schedule": "random", "seed": 1},
+    {"schedule": "random", "seed": 2, "batch": False},
+]
+
+
+@pytest.mark.parametrize("options", SCHEDULES, ids=str)
+def test_the_example_products_are_right(options: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    product(lang_async.gemm_ws, (2, 2), rng, **options)
+    product(lang_async.gemm_persistent, 3, rng, **options)
+
+
+@pytest.mark.parametrize("options", SCHEDULES, ids=str)
+def test_the_example_of_attention_is_right(options: dict[str, Any]) -> None:
+    rng = np.random.default_rng(1)
+    Q, K, V = (values(rng, 1, 2, n, 64) for n in (192, 512, 512))
+    out = np.zeros_like(Q)
+    lang_async.attend.sim[1, 2, 1](Q, K, V, out, **options)
+    q, k, v = (x.astype(np.float32) for x in (Q, K, V))
+    p = np.exp(q @ k.transpose(0, 1, 3, 2) / 8)
+    want = p @ v / p.sum(-1, keepdims=True)
+    # Weights rounded to bf16 (2^-9 of each), sums of them to f32, the result to bf16.
+    weighed = p @ np.abs(v) / p.sum(-1, keepdims=True)
+    bound = 2.0**-8 * weighed + 2.0**-9 * np.abs(want)
+    assert (np.abs(out.astype(np.float32) - want) <= bound).all()
+
+
+@pytest.mark.parametrize("options", SCHEDULES, ids=str)
+def test_the_example_of_linear_attention_is_right(options: dict[str, Any]) -> None:
+    rng = np.random.default_rng(2)
+    Q, K, V = (values(rng, 2, 256, 64) for _ in range(3))
+    out = np.zeros_like(Q)
+    lang_async.linear_attention.sim[2](Q, K, V, out, **options)
+    q, k, v, got = (x.astype(np.float32).reshape(2, 4, 64, 64) for x in (Q, K, V, out))
+    att = np.tril(q @ k.transpose(0, 1, 3, 2))
+    kv = k.transpose(0, 1, 3, 2) @ v
+    state = np.cumsum(kv, 1) - kv  # of the chunks before
+    want = att @ v + q @ state
+    # Rounded to bf16, 2^-9 of their size each: att, the state, the result.
+    bound = 2.0**-9 * (np.abs(att) @ np.abs(v) + np.abs(q) @ np.abs(state) + np.abs(want))
+    assert (np.abs(got - want) <= 1.01 * bound).all()
+
+
+def test_the_kernel_of_the_page_is_right(tmp_path: Path) -> None:
     found = re.findall(r"```python\n(.*?)```", reference_async.ASYNCHRONY, re.S)
     assert len(found) == 1
-    assert message(tmp_path, found[0].replace("def gemm(", "def k(")) == ""
+    k = load(tmp_path, found[0].replace("def gemm(", "def k(")).k
+    product(k, (2, 4), np.random.default_rng(3))
 
 
 # ---------------------------------------------------------------------------------- semaphores
