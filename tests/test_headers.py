@@ -13,6 +13,8 @@ import importlib.util
 import math
 import os
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -123,6 +125,75 @@ def test_goldens_compile_without_spills(path: Path, arch: str) -> None:
     assert not spills(log), "\n".join(spills(log))
     registers = [int(n) for n in re.findall(r"Used (\d+) registers", log)]
     assert max(registers) <= 255
+
+
+ASYNCHRONOUS = sorted((ROOT / "tests" / "golden").glob("async_*.cu"))
+
+
+@pytest.mark.parametrize("path", ASYNCHRONOUS, ids=lambda p: p.stem)
+def test_asynchronous_kernels_compile_with_nvcc(path: Path, tmp_path: Path) -> None:
+    """The toolkit's own compiler takes the headers too, and serialises no product."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    command = ["nvcc", "-arch=sm_90a", "-std=c++17", "-fmad=false", "-Xptxas", "-v", "-Werror",
+               "all-warnings", f"-I{INCLUDE}", "-cubin", "-o", str(tmp_path / "k.cubin"), str(path)]  # fmt: skip
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    assert not spills(made.stderr)
+    assert "C75" not in made.stderr
+
+
+ASYNC_CASES = """
+template <class T, int N, class G> TK_DEVICE void all(const G& g, rt<float, 16, N>& d, rt<f16, 16, N>& h) {
+    shared_memory(smem);
+    auto& a = smem.at<st<T, 64, 64>>(0);
+    auto& b = smem.at<st<T, 64, N, N % 64 == 0 ? 128 : N % 32 == 0 ? 64 : 32>>(8192);
+    auto& t = smem.at<st<T, N, 64>>(65536);
+    rt<T, 16, 64> x;
+    warpgroup::load(x, a);
+    warpgroup::mma_AB(d, a, b); warpgroup::mma_ABt(d, a, t); warpgroup::mma_AtB(d, a, b); warpgroup::mma_AtBt(d, a, t);
+    warpgroup::mm_AB(d, x, b); warpgroup::mma_ABt<false, false>(d, x, t); warpgroup::mma_commit_group();
+    warpgroup::mma_async_wait();
+    if constexpr (same<T, f16>::value) {
+        warpgroup::mm_AB(h, a, b); warpgroup::mma_ABt(h, a, t); warpgroup::mma_AtB(h, a, b); warpgroup::mma_AtBt(h, a, t);
+        warpgroup::mma_AB(h, x, b); warpgroup::mma_ABt(h, x, t);
+        warpgroup::mma_async_wait();
+    }
+    warpgroup::store(g, d, {0, 0});
+    warpgroup::store(g, h, {0, 1});
+}
+#define K(T, N) extern "C" __global__ void __launch_bounds__(128) T##_##N(gl<float, 2> g) {  \
+        rt<float, 16, N> d; rt<f16, 16, N> h; warp::zero(d); warp::zero(h); all<T, N>(g, d, h); }
+"""
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_every_width_of_wgmma_compiles(dtype: str) -> None:
+    kernels = "\n".join(f"K({dtype}, {n})" for n in range(16, 257, 16))
+    source = f'#define TK_WGMMA\n#define TK_BLOCK_1D\n#include "tk/tk.cuh"\nnamespace tk {{{ASYNC_CASES}{kernels}}}'
+    _, log = nvrtc_compile(source, "sm_90a")
+    assert not spills(log), "\n".join(spills(log))
+    assert "C75" not in log, log
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("smem.at<st<bf16, 64, 64, 0>>(0), b", "needs a swizzle"),
+    ("smem.at<st<bf16, 32, 64>>(0), b", "A has 64 rows"),
+    ("smem.at<st<f16, 64, 64>>(0), b", "one dtype"),
+    ("smem.at<st<bf16, 64, 64>>(0), smem.at<st<bf16, 64, 32, 64>>(0)", "accumulator is 16 x N"),
+    ("smem.at<st<float, 64, 64>>(0), smem.at<st<float, 64, 64>>(0)", "write mma_ABt"),
+])  # fmt: skip
+def test_wrong_products_do_not_compile(text: str, message: str) -> None:
+    source = f"""#define TK_WGMMA
+#include "tk/tk.cuh"
+namespace tk {{ extern "C" __global__ void k() {{
+    shared_memory(smem);
+    auto& b = smem.at<st<bf16, 64, 64>>(0);
+    rt<float, 16, 64> d;
+    warpgroup::mma_AB(d, {text});
+}} }}"""
+    with pytest.raises(pytest.fail.Exception, match=message):
+        nvrtc_compile(source, "sm_90a")
 
 
 @pytest.mark.parametrize(("text", "message"), [
