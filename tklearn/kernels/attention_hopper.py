@@ -164,7 +164,7 @@ def run(
 ) -> Any:
     """Attention of q (B, H, N, D) over k and v (B, H, M, D) in bf16 or f16, summed in f32; sm_90a.
 
-    `causal`: query i sees keys 0 to i, and M must be N. `scale` of the scores: positive, 1 / sqrt(D)
+    `causal`: query i sees keys 0 to i, and M must be N. `scale` of the scores: 1 / sqrt(D)
     unless given. D is 64 or 128; outer strides are multiples of 16 bytes (error TK410).
     """
     x = look(q, "q", 4, HALVES)
@@ -178,6 +178,7 @@ def run(
     )
     fit(not causal or m == n, f"causal attention of {n} queries over {m} keys", "M must be N")
     fit(m > 0 or n == 0, "there are no keys")
+    fit(stages >= 2, f"{stages} stages", "2 or more: one block's V is held for the next one's K")
     fit(scale is None or scale > 0, f"a scale of {scale}: the largest score is sought before it")
     out = output(out, q, x.shape)
     for_tma(x, y, z, look(out, "out", 4, (x.dtype,)))

@@ -46,9 +46,10 @@ HALVES = (tk.bf16, tk.f16)
 class Config(NamedTuple):
     """A choice of tiles.
 
-    CONSUMERS: warpgroups that multiply, each 64 rows of C. BN: columns, 16 to 256 in steps of 16.
-    BK: the inner dimension's step. STAGES: how many steps are in shared memory, at most 227 KB.
-    GROUP: tile rows that run together, for the L2 cache (persistent).
+    CONSUMERS: warpgroups that multiply, 2 or 3, each 64 rows of C. BN: columns, 16 to 256.
+    BK: the inner dimension's step. STAGES: how many steps are in shared memory, at most 227 KB in
+    all; the persistent kernel needs 2, since a product keeps its own until the next is issued.
+    GROUP: tile rows that run together there, for the L2 cache.
     """
 
     CONSUMERS: int = 2
@@ -58,6 +59,9 @@ class Config(NamedTuple):
     GROUP: int = 8
 
 
+# Registers a lane of producer and consumers. A multiprocessor has 512 for each lane of a warpgroup,
+# to be shared among all of them: what the producer does not need, the consumers take.
+REGISTERS = {2: (40, 232), 3: (32, 160)}
 WIDE = Config(BN=256, STAGES=3)  # 3 stages and C's tile are 208 KB
 
 
@@ -65,6 +69,7 @@ WIDE = Config(BN=256, STAGES=3)  # 3 stages and C's tile are 208 KB
 def simple(T: Any = tk.bf16, config: Config = Config()) -> tk.Kernel:
     """A (M, K), B (K, N), C (M, N): grid (tiles of columns, tiles of rows)."""
     CONSUMERS, BN, BK, STAGES, _ = config
+    FEW, MANY = REGISTERS[CONSUMERS]
 
     @tk.kernel(warps=(CONSUMERS + 1) * 4)
     def gemm(A: tk.gl(T), B: tk.gl(T), C: tk.gl(T)):
@@ -82,7 +87,7 @@ def simple(T: Any = tk.bf16, config: Config = Config()) -> tk.Kernel:
         row = blockIdx.y * CONSUMERS  # the first of this block's tiles of 64 rows
         wg = warpgroup.groupid()
         if wg == CONSUMERS:  # the producer: one warp of it gives the orders
-            warpgroup.decrease_registers(40)  # the consumers need them
+            warpgroup.decrease_registers(FEW)  # the consumers need them
             if warpgroup.warpid() == 0:
                 for k in range(steps):
                     s = k % STAGES
@@ -92,7 +97,7 @@ def simple(T: Any = tk.bf16, config: Config = Config()) -> tk.Kernel:
                         tma.load_async(a[s, m], A, (row + m, k), full[s])
                     tma.load_async(b[s], B, (k, blockIdx.x), full[s])
         else:  # a consumer: 64 rows of C, 16 for each of its warps
-            warpgroup.increase_registers(232)
+            warpgroup.increase_registers(MANY)
             acc = tk.rt(tk.f32, 16, BN)
             warp.zero(acc)
             for k in range(steps):
@@ -110,6 +115,7 @@ def simple(T: Any = tk.bf16, config: Config = Config()) -> tk.Kernel:
 def persistent(T: Any = tk.bf16, config: Config = WIDE) -> tk.Kernel:
     """The same on a grid of any size: block i computes tiles i, i + gridDim.x, ... of C."""
     CONSUMERS, BN, BK, STAGES, GROUP = config
+    FEW, MANY = REGISTERS[CONSUMERS]
 
     @tk.kernel(warps=(CONSUMERS + 1) * 4)
     def gemm(A: tk.gl(T), B: tk.gl(T), C: tk.gl(T)):
@@ -130,7 +136,7 @@ def persistent(T: Any = tk.bf16, config: Config = WIDE) -> tk.Kernel:
         tiles = rows * tk.cdiv(C.cols, BN)
         wg = warpgroup.groupid()
         if wg == CONSUMERS:
-            warpgroup.decrease_registers(40)
+            warpgroup.decrease_registers(FEW)
             if warpgroup.warpid() == 0:
                 to = tk.ring(STAGES)  # the stage that is filled next, and its phase
                 for t in range(blockIdx.x, tiles, gridDim.x):
@@ -146,7 +152,7 @@ def persistent(T: Any = tk.bf16, config: Config = WIDE) -> tk.Kernel:
                         tma.load_async(b[to.stage], B, (k, col), full[to.stage])
                         to.advance()
         else:
-            warpgroup.increase_registers(232)
+            warpgroup.increase_registers(MANY)
             acc = tk.rt(tk.f32, 16, BN)
             at = tk.ring(STAGES)  # the stage that is read next
             done = tk.ring(STAGES)  # the stage that is given back next: one behind
@@ -205,15 +211,16 @@ def run(
     fit(k == k2, f"a is {x.shape} and b is {y.shape}: the inner sizes {k} and {k2} differ")
     fit(variant in ("persistent", "simple"), f"no variant {variant!r}", "persistent or simple")
     fit(k > 0 or m * n == 0, "the inner size is 0: the product is zeros, and TMA copies no array")
+    config = config or (Config() if variant == "simple" else WIDE)
+    fit(config.CONSUMERS in REGISTERS, f"{config.CONSUMERS} consumers", "2 or 3")
+    fit(config.STAGES > 1 or variant == "simple", "a persistent kernel of one stage", "2 or more")
     out = output(out, a, (m, n))
     for_tma(x, y)
     if variant == "simple":
-        config = config or Config()
         grid: Any = cdiv(n, config.BN), cdiv(m, 64 * config.CONSUMERS)
         kernel = simple(x.dtype, config)
     else:
         for_tma(look(out, "out", 2, (x.dtype,)))
-        config = config or WIDE
         tiles = cdiv(n, config.BN) * cdiv(m, 64 * config.CONSUMERS)
         grid = min(tiles, multiprocessors(x) if blocks is None else blocks)
         kernel = persistent(x.dtype, config)
