@@ -311,10 +311,10 @@ def floats(rng: Any, shape: Any, low: int, high: int, bits: int) -> Any:
     return np.ldexp(m * rng.choice([-1.0, 1.0], shape), e - bits + 1)
 
 
-def inputs(kind: str, what: str, n: int, rng: Any) -> tuple[Any, Any, Any]:
-    """n problems: A (n, 16, k), B (n, k, 8), C (n, 16, 8) in float64, before rounding."""
+def inputs(kind: str, what: str, n: int, rng: Any, rows: int = 16) -> tuple[Any, Any, Any]:
+    """n problems: A (n, rows, k), B (n, k, 8), C (n, rows, 8) in float64, before rounding."""
     k, (least, most, bits) = DEPTH[kind], RANGE[kind]
-    sa, sb, sc = (n, 16, k), (n, k, 8), (n, 16, 8)
+    sa, sb, sc = (n, rows, k), (n, k, 8), (n, rows, 8)
     half = kind == "fp16h"
     c_low, c_high, c_bits = (-24, 14, 11) if half else (-140, 126, 24)
     middle = max(least, -60), min(most, 60)
