@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from tklearn.lang import calls, ir, shared
 from tklearn.lang import types as T
 from tklearn.lang.errors import Loc
-from tklearn.lang.expressions import SYMBOL, element_type
+from tklearn.lang.expressions import SYMBOL
 from tklearn.lang.hints import hint, kind
+from tklearn.lang.indexing import element_type
 from tklearn.lang.names import DeviceName
 from tklearn.lang.types import GL, REF_TYPES, RT, RV, ST, SV, Regs, Ring, SArr, Scalar, Shared
 

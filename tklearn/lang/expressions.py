@@ -12,7 +12,7 @@ import struct
 import types as pytypes
 from typing import Any
 
-from tklearn.lang import calls, ir
+from tklearn.lang import calls, indexing, ir
 from tklearn.lang import types as T
 from tklearn.lang.calls import DeviceFunction
 from tklearn.lang.errors import Loc, SourceError
@@ -21,7 +21,7 @@ from tklearn.lang.names import SPECIAL_CALLS, SPECIALS, DeviceName
 from tklearn.lang.ops import Op
 from tklearn.lang.rules import OpMismatch, elementwise, promote
 from tklearn.lang.source import UNKNOWN, FunctionSource, Resolver
-from tklearn.lang.types import GL, RT, RV, ST, SV, Regs, SArr, Scalar, Shared, SubST, Vec
+from tklearn.lang.types import GL, RT, RV, ST, Scalar, SubST, Vec
 
 SYMBOL = {
     ast.Add: "+",
@@ -419,121 +419,10 @@ class Expressions(Resolver):
             hint = "a ring has stage, phase and advance()"
         raise self.fail(n, "TK102", f"{base.type} has no attribute '{n.attr}'", hint)
 
-    # --------------------------------------------------------------------------- indexing
+    # ----------------------------------------------------------------------- parts and calls
     def ex_Subscript(self, n: ast.Subscript) -> ir.Expr:
-        vec = self.vec_base(n.value)
-        nodes = list(n.slice.elts) if isinstance(n.slice, ast.Tuple) else [n.slice]
-        for x in nodes:
-            if isinstance(x, ast.Slice):
-                raise self.fail(
-                    x,
-                    "TK100",
-                    "slices are not part of the kernel language",
-                    "take tiles with warp.load(t, x, (row, col)), "
-                    "or tile.subtile(rows, cols, (i, j))",
-                )
-        if vec is not None:
-            base, width = vec
-            self.count_indices(n, base.type, nodes)
-            return ir.VecIndex(
-                Vec(base.type.dtype, width),
-                self.loc(n),
-                base,
-                width,
-                [self.integer(x) for x in nodes],
-            )
-        base = self.ex(n.value)
-        t = base.type
-        if isinstance(t, (Regs, Vec)):
-            i = self.static(nodes[0])
-            if len(nodes) != 1 or not isinstance(i, int) or isinstance(i, bool):
-                raise self.fail(
-                    n,
-                    "TK105",
-                    "registers are indexed by one compile-time number",
-                    "use tk.static_range",
-                )
-            if not 0 <= i < t.n:
-                raise self.fail(n, "TK204", f"register {i} of {t}", f"0 to {t.n - 1}")
-            return ir.Index(
-                element_type(t.dtype), self.loc(n), base, [ir.Const(T.I32, self.loc(n), i)]
-            )
-        if isinstance(t, Shared):
-            for x, d in zip(nodes, t.dims):
-                i = self.static(x)
-                if isinstance(i, int) and not 0 <= i < d:
-                    what = "semaphore" if isinstance(t.elem, T.Semaphore) else "tile"
-                    hint = f"they count from 0 to {d - 1}"
-                    raise self.fail(x, "TK204", f"{what} {i} of {d}", hint)
-            if len(nodes) > len(t.dims):
-                hint = "select the tile first, then the element: tiles[s][r, c]"
-                if isinstance(t.elem, T.Semaphore):
-                    hint = f"one for each dimension: {len(t.dims)}"
-                raise self.fail(n, "TK204", f"{len(nodes)} indices for {t}", hint)
-            rest = t.dims[len(nodes) :]
-            out: T.Type = Shared(t.elem, rest) if rest else t.elem
-            return ir.Index(out, self.loc(n), base, [self.integer(x) for x in nodes])
-        if isinstance(t, (GL, ST, SV, SArr)):
-            self.count_indices(n, t, nodes)
-            return ir.Index(
-                element_type(t.dtype), self.loc(n), base, [self.integer(x) for x in nodes]
-            )
-        hint = ""
-        if isinstance(t, RT):
-            hint = "store it to shared memory, or look at this lane's registers with tile.reg(i)"
-        elif isinstance(base, ir.Index):
-            hint = f"it is an element already: write all indices together, as in {_together(n)}"
-        raise self.fail(n, "TK200", f"{t} has no elements that a lane can index", hint)
+        return indexing.subscript(self, n)
 
-    def count_indices(self, n: ast.AST, t: T.Type, nodes: list) -> None:
-        want = (
-            t.ndim
-            if isinstance(t, GL)
-            else len(t.dims)
-            if isinstance(t, SArr)
-            else 1
-            if isinstance(t, SV)
-            else 2
-        )
-        if want is not None and len(nodes) != want:
-            form = ", ".join(["i", "j", "k", "l"][:want])
-            raise self.fail(
-                n,
-                "TK204",
-                f"{len(nodes)} {'index' if len(nodes) == 1 else 'indices'} for {t} of {want} "
-                f"dimension{'s' if want > 1 else ''}",
-                f"write x[{form}]: an index for each dimension, in one pair of brackets",
-            )
-
-    def vec_base(self, n: ast.expr) -> tuple[ir.Expr, int] | None:
-        """(x, n) of tk.vec(x, n)."""
-        if not isinstance(n, ast.Call):
-            return None
-        f = self.static(n.func)
-        if not (isinstance(f, DeviceName) and f.path == "vec"):
-            return None
-        if len(n.args) != 2 or n.keywords:
-            raise self.fail(
-                n, "TK106", "tk.vec takes an array and a number of elements", "tk.vec(x, 4)[i]"
-            )
-        base, width = self.ex(n.args[0]), self.static(n.args[1])
-        if not isinstance(base.type, (GL, SArr, SV)):
-            raise self.fail(n.args[0], "TK200", f"tk.vec works on arrays, not {base.type}")
-        if width is UNKNOWN:
-            raise self.fail(
-                n.args[1], "TK105", "the number of elements must be known at compile time"
-            )
-        possible = type(width) is int and width in (1, 2, 4, 8, 16)
-        if not possible or not 2 <= width * base.type.dtype.itemsize <= 16:
-            raise self.fail(
-                n.args[1],
-                "TK200",
-                f"{width!r} elements of {base.type.dtype} are no single access",
-                "an access moves 2, 4, 8 or 16 bytes",
-            )
-        return base, width
-
-    # ------------------------------------------------------------------------------ calls
     def ex_Call(self, n: ast.Call) -> ir.Expr:
         return calls.call(self, n)
 
@@ -551,14 +440,6 @@ def wrapped(v: int, t: Scalar) -> int:
     return v - (1 << bits) if t.dtype.kind == "i" and v >> (bits - 1) else v
 
 
-def _together(n: ast.Subscript) -> str:
-    """x[i][j] as x[i, j]."""
-    if not isinstance(n.value, ast.Subscript):
-        return "x[i, j]"
-    parts = [ast.unparse(x.slice).strip("()") for x in (n.value, n)]
-    return f"{ast.unparse(n.value.value)}[{', '.join(parts)}]"
-
-
 def _nonneg_const(e: ir.Expr) -> bool:
     return isinstance(e, ir.Const) and e.value >= 0
 
@@ -566,10 +447,3 @@ def _nonneg_const(e: ir.Expr) -> bool:
 def _acts(e: Any) -> bool:
     """Would evaluating this twice do something twice?"""
     return isinstance(e, ir.CallDevice) or (isinstance(e, ir.Call) and e.op.effect == "atomic")
-
-
-def element_type(d: T.DType) -> Scalar:
-    """What a lane holds after reading an element: narrow floats become f32, u8 becomes i32."""
-    if d.kind == "f":
-        return T.F32
-    return T.I32 if d == T.u8 else Scalar(d)

@@ -12,14 +12,13 @@ from difflib import get_close_matches
 from math import prod
 from typing import Any
 
-from tklearn.lang import analysis, assignments, calls, helpers, infer, ir
+from tklearn.lang import analysis, assignments, calls, helpers, infer, ir, loops
 from tklearn.lang import types as T
 from tklearn.lang.async_rules import block_size
 from tklearn.lang.calls import DeviceFunction, Intrinsic
 from tklearn.lang.errors import Loc, SourceError
 from tklearn.lang.expressions import Expressions
 from tklearn.lang.hints import IMPORTED, hint, kind, undefined
-from tklearn.lang.names import DeviceName
 from tklearn.lang.ops import DTYPE_ARCH, Op
 from tklearn.lang.parameters import parameter_loc, parameters
 from tklearn.lang.source import UNKNOWN, FunctionSource, source_of
@@ -35,8 +34,6 @@ from tklearn.lang.types import (
 
 __all__ = ["DeviceFunction", "Intrinsic", "parameter_loc", "parameters", "source_of", "specialise"]
 MAX_STATEMENTS = 10_000  # in one kernel, after unrolling
-NO_ELSE = "write what follows the loop after it"
-MAX_UNROLL = 1024  # steps of one loop
 
 
 def specialise(
@@ -84,9 +81,6 @@ def specialise(
     infer.infer(kernel)
     analysis.check_registers(kernel)
     return kernel
-
-
-BLOCK_DIMS = ("blockDim.x", "blockDim.y", "blockDim.z")
 
 
 class Unit:
@@ -255,101 +249,21 @@ class Front(Expressions):
 
     def st_While(self, n: ast.While) -> list[ir.Stmt]:
         if n.orelse:
-            raise self.fail(n, "TK100", "while/else is not part of the kernel language", NO_ELSE)
+            raise self.fail(
+                n, "TK100", "while/else is not part of the kernel language", loops.NO_ELSE
+            )
         cond = self.condition(n.test)
         body = self.loop_body(n.body, "while")
         return [ir.While(self.loc(n), cond, body)]
 
     def st_For(self, n: ast.For) -> list[ir.Stmt]:
-        if n.orelse:
-            raise self.fail(n, "TK100", "for/else is not part of the kernel language", NO_ELSE)
-        f = self.static(n.iter.func) if isinstance(n.iter, ast.Call) else None
-        unroll = isinstance(f, DeviceName) and f.path == "static_range"
-        if not isinstance(n.iter, ast.Call) or not (f is range or unroll):
-            own = isinstance(n.iter, ast.Call) and ast.unparse(n.iter.func) == "range"
-            raise self.fail(
-                n.iter,
-                "TK100",
-                "kernels loop over range(...) or tk.static_range(...)",
-                "'range' is a name of your own here: rename it"
-                if own
-                else "write for i in range(n), and index inside the loop",
-            )
-        if not isinstance(n.target, ast.Name):
-            raise self.fail(
-                n.target, "TK100", "a loop has one variable", "compute others inside the loop"
-            )
-        if not 1 <= len(n.iter.args) <= 3 or n.iter.keywords:
-            raise self.fail(n.iter, "TK106", "range takes one to three numbers")
-        assignments.free(self, n.target)
-        old = self.find(n.target.id)
-        if old is not None:
-            raise self.fail(
-                n.target,
-                "TK111",
-                f"'{n.target.id}' already is a name here (line {old.loc.line})",
-                "use a new name for the loop variable",
-            )
-        self.loop_names.add(n.target.id)
-        return self.unrolled(n, n.iter, n.target) if unroll else self.counted(n, n.iter, n.target)
-
-    def counted(self, n: ast.For, call: ast.Call, target: ast.Name) -> list[ir.Stmt]:
-        step = self.static(call.args[2]) if len(call.args) == 3 else 1
-        if isinstance(step, DeviceName) and step.path in BLOCK_DIMS and self.unit is not None:
-            step = self.unit.threads[BLOCK_DIMS.index(step.path)]  # the block's size is a constant
-        if isinstance(step, bool) or (isinstance(step, int) and step == 0):
-            raise self.fail(
-                call.args[2],
-                "TK105",
-                f"the step of a range cannot be {step}",
-                "a whole number other than 0, or a positive number that the block agrees on",
-            )
-        if not isinstance(step, int):  # of the run: gridDim.x
-            what = "the step of a range"
-            step = self.coerce(call.args[2], self.whole(call.args[2], what), T.I32, what)
-        bounds = [
-            self.coerce(a, self.whole(a, "a range bound"), T.I32, "a range bound")
-            for a in call.args[:2]
-        ]
-        lo, hi = bounds if len(bounds) == 2 else (ir.Const(T.I32, bounds[0].loc, 0), bounds[0])
-        self.scopes.append({})
-        var = self.declare(target, T.I32, "loop")
-        body = self.loop_body(n.body, "for")
-        self.leave(self.scopes.pop())
-        return [ir.For(self.loc(n), var, lo, hi, step, body)]
+        return loops.loop(self, n)
 
     def loop_body(self, nodes: list[ast.stmt], kind: str) -> list[ir.Stmt]:
         self.loops.append(kind)
         body = self.block(nodes)
         self.loops.pop()
         return body
-
-    def unrolled(self, n: ast.For, call: ast.Call, target: ast.Name) -> list[ir.Stmt]:
-        args = [self.static(a) for a in call.args]
-        bad = next(
-            (x for x, a in zip(call.args, args) if isinstance(a, bool) or not isinstance(a, int)),
-            None,
-        )
-        if bad is not None or args[2:] == [0]:
-            raise self.fail(
-                bad or call.args[2],
-                "TK105",
-                "tk.static_range needs compile-time whole numbers, and a step other than 0",
-                "use range for run-time bounds",
-            )
-        steps = range(*args)
-        if steps[MAX_UNROLL:]:
-            raise self.fail(
-                n.iter, "TK105", f"more than {MAX_UNROLL} unrolled steps are too many", "use range"
-            )
-        out: list[ir.Stmt] = []
-        for i in steps:
-            self.consts[target.id] = i
-            body = self.loop_body(n.body, "unrolled")
-            out.append(ir.Scope(self.loc(n), body, f"{target.id} = {i}"))
-        self.consts.pop(target.id, None)
-        self.ended.setdefault(target.id, []).append(n.lineno)
-        return out
 
     def st_Break(self, n: ast.Break) -> list[ir.Stmt]:
         self.not_unrolled(n)
