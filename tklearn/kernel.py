@@ -317,6 +317,19 @@ class Launch:
 
         return launch(self.k, self.grid, self.machine, args, kwargs)
 
+    def explore(self, *args: Any, **kwargs: Any) -> Any:
+        """All schedules of one block that could differ: a `sim.explore.Exploration`.
+
+        `kernel.sim[grid].explore(*args, runs=10_000, seconds=20, blocks=None)` runs the first block
+        (or each of `blocks`) in every order of its warps and transfers that could make a
+        difference. The result says whether that was all of them, how many runs it took, which
+        different results there are, and the first fault with a schedule that shows it again:
+        `kernel.sim[grid](*args, schedule=result.witness)`. The arrays are left as they were.
+        """
+        from tklearn.launching import explore
+
+        return explore(self.k, self.grid, self.machine, args, kwargs)
+
 
 def as_grid(grid: Any) -> tuple[int, int, int]:
     """One to three block counts as (x, y, z). Error TK407."""

@@ -57,6 +57,29 @@ def launch(
     return report
 
 
+def explore(
+    k: Kernel, grid: tuple[int, int, int], machine: str | None, args: tuple, kwargs: dict[str, Any]
+) -> Any:
+    """Checks the arguments and runs all schedules of `k` (sim.explore)."""
+    from tklearn.sim.explore import OPTIONS
+    from tklearn.sim.explore import explore as run
+
+    options = {n: kwargs.pop(n) for n in OPTIONS if n in kwargs and n not in k.params}
+    values, consts = k.bind(args, kwargs)
+    types, arrays = typed(k, values)
+    place(k, arrays, "simulator")
+    if machine in ("cuda", "counting"):
+        raise LaunchError(
+            "TK411",
+            "only the simulator can choose who goes on",
+            hint=f"write {k.__name__}.sim[grid].explore(...)",
+        )
+    spec = k.specialise(types, consts)
+    check_outputs(k, spec, arrays)
+    given = [a.numpy() if isinstance(a, Array) else a for a in arrays]
+    return run(spec, grid, given, **options)
+
+
 def typed(k: Kernel, values: list[Any]) -> tuple[dict[str, T.Type], list[Any]]:
     """The argument types, and the arguments as Array or Python numbers.
 
@@ -276,6 +299,8 @@ def simulate(
     chosen = options.get("blocks")
     if chosen is not None:
         options["blocks"] = chosen = list(chosen)
+    elif not isinstance(options.get("schedule", ""), str):
+        chosen = [0]
     total = math.prod(grid) if chosen is None else len(chosen)
     progress = Progress(f"simulating {spec.name}, blocks", total)
     try:

@@ -24,6 +24,8 @@ from tklearn.sim.semaphores import Waiting as PhaseWait
 from tklearn.sim.trace import Trace
 from tklearn.sim.warp import Warp
 
+EXPLAINS = ("TK522", "TK523", "TK524")  # say more than that memory was read too early
+
 
 class Batch:
     """Some blocks run together.
@@ -89,6 +91,9 @@ class Batch:
         if self.suspected is not None:
             raise self.suspected
         self.land(self.flights.copy())
+        if launch.check != "off":
+            for sem in self.semaphores:
+                sem.end(self.warps)
         self.flush(None)
 
     def _run_rounds(self, waits: dict[int, int]) -> None:
@@ -130,14 +135,22 @@ class Batch:
             chooser.begins(agent)
             if not isinstance(agent, Warp):
                 self.land([agent])
-            elif isinstance(agent.waiting, PhaseWait):  # it passes, and does nothing else yet
-                waiting, agent.waiting = agent.waiting, None
-                waiting.resume(agent)
-                if self.launch.recorder is not None:
-                    self.launch.recorder.resumed(agent, waiting)
+            elif isinstance(agent.waiting, PhaseWait):
+                self._pass(agent)
             else:
                 self.step(agent)
         chooser.ends(self)
+
+    def _pass(self, w: Warp) -> None:
+        """A warp's wait for a phase is over; it does nothing else yet."""
+        waiting, w.waiting, recorder = w.waiting, None, self.launch.recorder
+        if recorder is None:
+            waiting.resume(w)
+            return
+        recorder.runs(w)
+        waiting.resume(w)
+        recorder.resumed(w, waiting)
+        recorder.rests(w)
 
     def step(self, w: Warp) -> None:
         """Run a warp until it gives way, waits or ends."""
@@ -158,7 +171,7 @@ class Batch:
         except Race:
             raise
         except TkError as e:
-            raise (self.suspected or e) from None
+            raise (e if e.code in EXPLAINS else self.suspected or e) from None
         if recorder is not None:
             recorder.rests(w)
 
@@ -278,6 +291,18 @@ def names(ws: list[Warp]) -> str:
 def _advice(left: list[Warp]) -> str:
     """What to look at first."""
     sems = [w.waiting.sem for w in left if hasattr(w.waiting, "sem")]
+    for w in left:
+        if getattr(w.waiting, "missed", None) is not None and w.waiting.missed(w):
+            sem, k = w.waiting.sem, w.waiting.sem.known(w) - w.waiting.sem.base
+            return (
+                f"warp {w.id} waits on line {w.waiting.site.line} for parity {w.waiting.parity} of "
+                f"{sem.name}, though phase {k} comes next for it: the k-th use of a semaphore, "
+                "from 0, is phase k % 2"
+                if (k & 1) != w.waiting.parity
+                else f"warp {w.id} waits on line {w.waiting.site.line} for phase {k} of {sem.name}, "
+                "which was over before it came, and so was the next: let who arrives wait until "
+                "this phase was seen, as with an 'empty' semaphore"
+            )
     if any(x.bytes > 0 for x in sems):
         return (
             "tma.expect must name the bytes of exactly the loads that complete on the semaphore in "

@@ -125,6 +125,8 @@ def _atomic(kind: str) -> Callable:
         flat = np.broadcast_to(flat, (b, 32))
         rows, idx, lane = scattered(flat, None if m2 is None else np.broadcast_to(m2, (b, 32)))
         w.count(s.line, "atomics", len(idx))
+        if w.launch.chooser is not None:
+            w.launch.chooser.event(w, "atomic", s, mem, kind, used, idx)
         v = [np.broadcast_to(x, (b, 32))[rows, lane] for x in vals]
         where: Any = idx if isinstance(mem, GlobalArray) else (rows, idx)
         if not used and kind == "add" and isinstance(mem, GlobalArray) and mem.isfloat and b > 1:

@@ -29,6 +29,7 @@ from tklearn.sim.lower import Lowered
 from tklearn.sim.lower_expr import GRID_MAX
 from tklearn.sim.recorder import Recorder
 from tklearn.sim.registry import OPS
+from tklearn.sim.schedule import Replay, block_of
 from tklearn.sim.trace import Trace
 
 TARGET_BYTES = 32 << 20  # of a batch: larger ones leave the caches
@@ -65,7 +66,7 @@ def simulate(
     grid: tuple[int, int, int],
     args: list[Any],
     *,
-    schedule: str = "rotate",
+    schedule: Any = "rotate",
     seed: int = 0,
     delay: dict[int, int] | None = None,
     check: str = "full",
@@ -81,6 +82,7 @@ def simulate(
 ) -> Result:
     """Run `kernel` on `grid` with `args`: for each parameter an array in storage dtype or a number.
 
+    `schedule`: "rotate", "reverse", "random", or the steps of one block (schedule.py).
     `check`: "off" leaves out races, unwritten memory and copies in flight; "fast" is as "full" at
     these levels (checks of asynchronous kernels may be coarser with it).
     Arrays are written in place. `blocks` limits the run to some blocks, as (x, y, z) or linear
@@ -90,6 +92,10 @@ def simulate(
     `arch`'s tensor core, and maps with those of its instructions (exact.py). Errors: KernelFault
     (TK5xx) for what the kernel does wrong, LaunchError TK411 for unknown options.
     """
+    chooser = None
+    if not isinstance(schedule, str):
+        blocks = block_of(kernel, grid, schedule, blocks)
+        chooser, schedule = Replay(kernel, schedule), "rotate"
     options = (
         ("schedule", schedule, SCHEDULES),
         ("check", check, ("full", "fast", "off")),
@@ -106,7 +112,7 @@ def simulate(
             )
     start = time.perf_counter()
     launch = Launch(kernel, grid, args, check, schedule, seed, delay or {}, steps)
-    launch.progress = progress
+    launch.progress, launch.chooser = progress, chooser
     launch.trace = Trace(kernel) if trace else None
     launch.exact, launch.arch = mma == "exact", arch
     launch.recorder = Recorder(kernel) if timeline else None

@@ -45,6 +45,8 @@ class Warp:
         self.gen: Any = None
         self.at: Any = None  # the site of the barrier at which it waits
         self.waiting: Any = None  # for what else it waits
+        self.idle: dict[Any, Any] = {}  # its waits for semaphores that passed without waiting
+        self.loading: Any = None  # the semaphore of its latest TMA load
         self.vc, self.fenced = launch.agents.clock(), launch.agents.clock()
         self.vc[i] = self.clock = self.synced = 1
         self.steps = launch.steps
