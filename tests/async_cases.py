@@ -2,6 +2,7 @@
 
 Plain functions: cuda_cases.specialise makes kernels of them, and tk.kernel runs them.
 """
+# ruff: noqa: E741 (O and l are the design's own names)
 
 from __future__ import annotations
 

@@ -90,7 +90,10 @@ def _through(S: Any, sw: int, rows: int, cols: int) -> Case:
     pitch = -(-m * BYTES[S.name] // 16) * 16 // BYTES[S.name] + 16
 
     def args(g: np.random.Generator) -> list[Any]:
-        return [part(whole(g, (n, pitch), S), n, m), *(part(poison((n, pitch), S), n, m) for _ in "yz")]
+        return [
+            part(whole(g, (n, pitch), S), n, m),
+            *(part(poison((n, pitch), S), n, m) for _ in "yz"),
+        ]
 
     return Case(
         f"copy {S.name} {rows}x{cols} swizzle {sw}", through, (3, 2), args,
@@ -195,7 +198,8 @@ def _reduce(S: Any, kind: str, f: Any) -> Case:
 
     return Case(
         f"store_{kind}_async {S.name}", reduces, (2, 2),
-        lambda g: [part(whole(g, (50, 128), S, 30), 50, 99), part(whole(g, (50, 104), S, 30), 50, 99)],
+        lambda g: [part(whole(g, (50, 128), S, 30), 50, 99),
+                   part(whole(g, (50, 104), S, 30), 50, 99)],
         want,
     )  # fmt: skip
 
@@ -262,7 +266,7 @@ def _helpers() -> Iterator[Case]:
 
     @tk.kernel(warps=2)
     def persistent(x: tk.gl_bf, u: tk.gl_bf, y: tk.gl_bf):
-        """A producer and a consumer warp, a ring, a helper for two arrays, a loop over all tiles."""
+        """Producer and consumer warp, a ring, a helper for two arrays, a loop over all tiles."""
         tiles = tk.shared(tk.st_bf(16, 64), 3)
         full = tk.shared(tk.semaphore, 3)
         empty = tk.shared(tk.semaphore, 3)
@@ -422,7 +426,9 @@ def _product(S: Any, D: Any, form: str, n: int, k: int, sa: Any = None, sb: Any 
         warpgroup.mma_async_wait()
         warpgroup.store(C, acc, (1, 0))
 
-    return _product_case(f"{form} {S.name}->{D.name} n{n} k{k} {sa} {sb}", product, S, D, form, n, k)
+    return _product_case(
+        f"{form} {S.name}->{D.name} n{n} k{k} {sa} {sb}", product, S, D, form, n, k
+    )
 
 
 def _product_case(name: str, kernel: Any, S: Any, D: Any, form: str, n: int, k: int) -> Case:
@@ -463,7 +469,9 @@ def _register_product(S: Any, D: Any, form: str, n: int, k: int) -> Case:
         warpgroup.mma_async_wait()
         warpgroup.store(C, acc, (1, 0))
 
-    return _product_case(f"registers {form} {S.name}->{D.name} n{n} k{k}", product, S, D, form, n, k)
+    return _product_case(
+        f"registers {form} {S.name}->{D.name} n{n} k{k}", product, S, D, form, n, k
+    )
 
 
 def _product_groups() -> Iterator[Case]:

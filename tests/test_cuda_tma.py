@@ -151,9 +151,7 @@ def test_maps_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # ----------------------------------------------------------------------- which arrays carry maps
 def test_arrays_with_maps() -> None:
-    k = cases.specialise(
-        async_cases.operations, 256, {"A": 2, "v": 1, "H": 2, "F": 2, "O": 2}
-    )
+    k = cases.specialise(async_cases.operations, 256, {"A": 2, "v": 1, "H": 2, "F": 2, "O": 2})
     found = {s.name: t for s, t in needs.tma_tiles(k).items() if s in k.params}
     assert found == {  # A in a helper and under another name
         "A": (T.st_bf(64, 64), T.st_bf(64, 256)),
@@ -163,9 +161,7 @@ def test_arrays_with_maps() -> None:
     assert needs.multiplies(k)
     assert not needs.reallocates(k)
     assert needs.tma_tiles(cases.specialise(cases.saxpy, 256)) == {}
-    assert needs.reallocates(
-        cases.specialise(async_cases.gemm_ws, 384, dict.fromkeys("ABC", 2))
-    )
+    assert needs.reallocates(cases.specialise(async_cases.gemm_ws, 384, dict.fromkeys("ABC", 2)))
 
 
 def mixed(i: tk.i32, A: tk.gl_bf, n: tk.i32, B: tk.gl_bf, F: tk.gl_fl):

@@ -34,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import tensor_bits as bits
+
 from tklearn import numerics
 from tklearn.cuda.compile import OPTIONS, load_nvrtc
 
@@ -69,8 +70,12 @@ def source() -> str:
         operands = ", ".join(f'"+{letter}"(d[{i}])' for i in range(regs))
         at = [f"(row + {8 * (i >> 1)}) * 8 + 2 * t + {i & 1}" for i in range(4)]
         if half:
-            load = " ".join(f"d[{i}] = C[{at[2 * i]}] | (unsigned)C[{at[2 * i + 1]}] << 16;" for i in range(2))
-            store = " ".join(f"D[{at[2 * i]}] = d[{i}]; D[{at[2 * i + 1]}] = d[{i}] >> 16;" for i in range(2))
+            load = " ".join(
+                f"d[{i}] = C[{at[2 * i]}] | (unsigned)C[{at[2 * i + 1]}] << 16;" for i in range(2)
+            )
+            store = " ".join(
+                f"D[{at[2 * i]}] = d[{i}]; D[{at[2 * i + 1]}] = d[{i}] >> 16;" for i in range(2)
+            )
         else:
             load = " ".join(f"d[{i}] = C[{at[i]}];" for i in range(4))
             store = " ".join(f"D[{at[i]}] = d[{i}];" for i in range(4))
@@ -107,17 +112,14 @@ extern "C" __global__ void __launch_bounds__(128) wgmma_{name}{suffix}(
     {load}{body}
     {store}
 }}""")
-    return (
-        """
+    return """
 template <int PER> __device__ int place(int row, int k) {  // elements from the start of the operand
     return ((row >> 3) * 2 + k / PER) * 8 * PER + (row & 7) * PER + k % PER;
 }
 __device__ unsigned long long describe(const void* p) {
     unsigned address = (unsigned)__cvta_generic_to_shared(p);
     return (unsigned long long)(256 >> 4) << 32 | (unsigned long long)(128 >> 4) << 16 | (address & 0x3ffff) >> 4;
-}"""
-        + "".join(out)
-    )
+}""" + "".join(out)
 
 
 def compiled() -> bytes:

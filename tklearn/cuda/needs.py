@@ -1,4 +1,4 @@
-"""What a kernel asks of the GPU beyond plain CUDA: arrays that TMA works on, and sm_90a's own parts.
+"""What a kernel asks of the GPU beyond plain CUDA: arrays that TMA works on, and sm_90a's parts.
 
 Read off the IR; emit.py writes it into types and options, launch.py acts on it. Knows nothing of
 C++ or of the driver.
@@ -45,7 +45,8 @@ def tma_tiles(k: ir.Kernel) -> Tiles:
     An array that TMA does not touch is not in the result.
     """
     found: dict[ir.Sym, list[ST | SV]] = {}
-    for f in (*functions(k), k):
+    units: list[ir.Function | ir.Kernel] = [*functions(k), k]
+    for f in units:
         bound: dict[ir.Sym, ir.Expr] = {}
         for n in ir.walk(f.body):
             if isinstance(n, ir.Decl) and n.init is not None and n.sym.storage == "ref":
