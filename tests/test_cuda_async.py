@@ -9,9 +9,10 @@ simulator, and what a launch refuses. Without a GPU: that all kernels are ones t
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import async_cases
@@ -97,21 +98,26 @@ def test_simulator_equals_numpy(case: async_op_cases.Case) -> None:
 
 
 # --------------------------------------------------------------------------------------- a GPU
+def build(part: int, parts: int, arch: int) -> None:
+    """Compile every parts-th kernel into the disk cache (in a process of its own)."""
+    from tklearn.cuda.compile import compile_source
+
+    for case in CASES[part::parts]:
+        if case.arch <= arch:
+            with contextlib.suppress(TkError):  # its own test says so
+                compile_source(emit(spec_of(case)), arch)
+
+
 @pytest.fixture(scope="module")
 def compiled() -> None:
     """All kernels at once, by all cores: NVRTC takes a third of a second for each."""
-    from tklearn.cuda.compile import compile_source, load_nvrtc
     from tklearn.cuda.launch import device_facts
 
     arch = device_facts(0)[1]
-    load_nvrtc()
-
-    def build(case: async_op_cases.Case) -> None:
-        with contextlib.suppress(TkError):  # its own test says so
-            compile_source(emit(spec_of(case)), arch)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(build, [c for c in CASES if c.arch <= arch]))
+    parts = min(16, len(os.sched_getaffinity(0)))
+    with ProcessPoolExecutor(parts, multiprocessing.get_context("spawn")) as pool:
+        for done in [pool.submit(build, i, parts, arch) for i in range(parts)]:
+            done.result()
 
 
 def on_gpu(a: np.ndarray) -> tuple[Any, Any]:
