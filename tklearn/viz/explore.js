@@ -1,6 +1,6 @@
 // Clickable pictures of layouts, banks, swizzles and sectors: the widgets' and the explorer's one script.
 // It loads nothing. The formulas in its first part equal tklearn/lang/layouts.py and tklearn/access.py;
-// tests/test_viz_browser.py compares them on every setting.
+// tests/test_viz_explorer.py compares them on every setting.
 
 // ---------------------------------------------------------------------------------- formulas
 const BITS = { 0: 0, 32: 1, 64: 2, 128: 3 };
@@ -476,7 +476,7 @@ export function mount(root, data, given, changed = () => {}) {
   box.append(form, say, out);
   const set = (changes) => { state = { ...state, ...changes }; draw(); changed(state); };
   function draw() {
-    const focus = document.activeElement;
+    const focus = box.getRootNode().activeElement; // of the page or of our shadow root
     const grid = focus && box.contains(focus) && focus.tagName === "TD";
     const kept = focus && form.contains(focus) ? focus.name : "";
     const tabs = data.views ? [choice("view", "view", data.views, state.view, (view) => set({ view, row: -1, col: 0 }))] : [];
@@ -485,7 +485,7 @@ export function mount(root, data, given, changed = () => {}) {
     // A field that is being typed in stays: replacing it would take the cursor away.
     const old = kept && form.querySelector(`[name="${kept}"]`);
     const same = old && fresh.findIndex((x) => x.querySelector(`[name="${kept}"]`));
-    if (old && same >= 0 && old.tagName === "INPUT" && document.activeElement === old) {
+    if (old && same >= 0 && old.tagName === "INPUT" && focus === old) {
       const nodes = fresh.map((x, i) => (i === same ? old.closest("label") : x));
       [...form.children].forEach((x) => { if (!nodes.includes(x)) x.remove(); });
       nodes.forEach((x, i) => { if (x !== old.closest("label")) form.insertBefore(x, i < same ? old.closest("label") : null); });
@@ -503,14 +503,50 @@ export function mount(root, data, given, changed = () => {}) {
 }
 
 // ------------------------------------------------------------------------------ as a widget
-function render({ model, el: root }) {
-  const still = document.getElementById(model.get("fallback"));
-  if (still) still.style.display = "none"; // the picture showed until the widget was there
+function show(root, model) {
   mount(root, model.get("data"), model.get("state"), (state) => {
     model.set("state", state);
     model.save_changes();
   });
-  return () => { if (still) still.style.display = ""; };
 }
 
-export default { render };
+// In JupyterLab: the model itself looks for the pictures of its outputs and takes their places, now
+// and whenever an output is drawn again. No output asks for the widget, so a page without a kernel
+// has only the picture. A shadow root keeps the page's styles out.
+function initialize({ model }) {
+  if (model.get("apart")) return () => {};
+  const taken = new Map(); // place -> [the picture's box, ours]
+  const look = () => {
+    for (const id of model.get("places")) {
+      const still = document.getElementById(id);
+      if (!still || taken.get(id)?.[0] === still) continue;
+      const host = el("div");
+      host.setAttribute("data-lm-suppress-shortcuts", "true");
+      still.querySelector("img").style.display = "none";
+      still.append(host);
+      show(host.attachShadow({ mode: "open" }), model);
+      taken.set(id, [still, host]);
+    }
+  };
+  const watch = new MutationObserver(look);
+  watch.observe(document.body, { childList: true, subtree: true });
+  model.on("change:places", look);
+  look();
+  return () => {
+    watch.disconnect();
+    for (const [still, host] of taken.values()) {
+      host.remove();
+      still.querySelector("img").style.display = "";
+    }
+  };
+}
+
+// Where an output asks for the widget: VS Code, Colab.
+function render({ model, el: root }) {
+  const stills = model.get("places").map((id) => document.getElementById(id)).filter((x) => x);
+  for (const x of stills) x.style.display = "none"; // the picture showed until the widget was there
+  show(root, model);
+  return () => { for (const x of stills) x.style.display = ""; };
+}
+
+export default { initialize, render };

@@ -1,14 +1,18 @@
 """Pictures to click through: the same data as the figure, drawn by explore.js.
 
-An `Interactive` shows its picture first, as plain HTML, and then the widget, which hides the
-picture when it loads. Where it cannot load (no widget support, no network for a front end that
-fetches it, a page that was saved) the picture stays. The script is sent with the widget: nothing
-comes from a network.
+An `Interactive` shows its picture as plain HTML, and that is all that is stored in the notebook.
+While a kernel runs, the widget's model puts itself into that place (`attach` in explore.js) and
+hides the picture. So a saved notebook, a page made from it, and a front end that cannot load
+widgets show the picture. VS Code and Colab draw widgets only where an output asks for one: there
+the widget follows the picture as an output of its own, which hides it when it loads. The script is
+sent with the widget: nothing of ours comes from a network.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -124,6 +128,11 @@ def widget_data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     )
 
 
+def wants_view(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the front end draws a widget only where an output asks for it: VS Code and Colab."""
+    return "VSCODE_PID" in environ or "COLAB_RELEASE_TAG" in environ
+
+
 class Interactive:
     """A picture with its widget: click a cell, or walk with the arrow keys and press Enter.
 
@@ -133,8 +142,7 @@ class Interactive:
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
         self.data, start = widget_data(picture.data)
-        self.fallback = f"tk-still-{secrets.token_hex(4)}"
-        self.view = _make(self.data, start, self.fallback)
+        self.view = _make(self.data, start)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -143,26 +151,33 @@ class Interactive:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        still = f'<div id="{self.fallback}">{self.picture.img()}</div>'
+        place = f"tk-still-{secrets.token_hex(4)}"
+        still = f'<div id="{place}">{self.picture.img()}</div>'
         display({"text/html": still, "text/plain": self.picture.alt}, raw=True)
         if self.view is not None:
-            display(self.view)
+            self.view.places, self.view.fallback = [*self.view.places, place], place
+            if self.view.apart:
+                display(self.view)
 
 
-def _make(data: dict[str, Any], state: dict[str, Any], fallback: str) -> Any:
+def _make(data: dict[str, Any], state: dict[str, Any]) -> Any:
     try:
         import anywidget
         import traitlets
     except ImportError:
         return None
 
+    script = SCRIPT.read_text(encoding="utf-8")
+
     class Explorer(anywidget.AnyWidget):
-        _esm = SCRIPT.read_text(encoding="utf-8")
+        _esm = script
         data = traitlets.Dict().tag(sync=True)
         state = traitlets.Dict().tag(sync=True)
-        fallback = traitlets.Unicode().tag(sync=True)
+        places = traitlets.List(traitlets.Unicode()).tag(sync=True)  # of the pictures shown
+        fallback = traitlets.Unicode().tag(sync=True)  # the last of them
+        apart = traitlets.Bool(False).tag(sync=True)  # shown by an output of its own
 
         def __repr__(self) -> str:
             return "(the picture above, to click through)"
 
-    return Explorer(data=data, state=state, fallback=fallback)
+    return Explorer(data=data, state=state, apart=wants_view() or "initialize" not in script)
