@@ -163,6 +163,18 @@ def test_sectors_many_equals_a_set():
     assert access.sectors_many(np.where(off[0] < 0, -1, shifted)).tolist() == [want[0]] * 9
 
 
+def test_ideal_sectors_are_of_distinct_bytes():
+    lane = np.arange(32)
+    rows = np.array(
+        [lane * 4, lane * 0, lane // 2 * 4, np.where(lane < 3, lane * 64, -1), lane - 99]
+    )
+    assert access.ideal_sectors_many(rows, 4).tolist() == [4, 1, 2, 1, 0]
+    assert access.ideal_sectors_many(lane[None] * 16, 16).tolist() == [16]
+    assert access.ideal_sectors_many(lane[None] * 4 + [[0], [64], [4]], 4).tolist() == [4, 4, 4]
+    with pytest.raises(ValueError, match="have shape"):
+        access.ideal_sectors_many(lane, 4)
+
+
 def test_more_rows_than_one_chunk():
     off = np.arange(32) * 4 * np.arange(1, 34)[:, None]
     once = access.shared_many("ld", 4, off)[0]

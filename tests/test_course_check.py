@@ -87,8 +87,16 @@ def test_hints_come_one_at_a_time() -> None:
     two = hint("temperature")
     assert two.count("hint ") == 2
     assert repr(two) == str(two), "a notebook shows lines, not quotes"
-    with pytest.raises(KeyError, match="there are temperature"):
-        hint("nothing")
+
+
+def test_a_misspelt_exercise_is_named() -> None:
+    for f in (hint, check):
+        with pytest.raises(tk.TkError, match="did you mean 'temperature'"):
+            f("temprature")
+        with pytest.raises(tk.TkError, match="there are 'temperature'"):
+            f("nothing")
+        with pytest.raises(tk.TkError, match="no exercise 3"):
+            f(3)  # type: ignore[arg-type]
 
 
 def test_solving_only_adds_lines() -> None:

@@ -86,7 +86,7 @@ def test_a_launch_without_arguments_says_what_it_is(tmp_path: Path) -> None:
 
 def test_check_says_which_argument_is_missing(tmp_path: Path) -> None:
     assert "give your kernel too: check('temperature', my_kernel)" in str(check("temperature"))
-    with pytest.raises(TypeError, match="the name of the exercise comes first"):
+    with pytest.raises(tk.TkError, match="the name of the exercise comes first"):
         check(load(tmp_path, TILE).k)
 
 

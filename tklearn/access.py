@@ -7,8 +7,8 @@ This file knows byte offsets of 32 lanes and nothing else: no tiles, no types, n
 imports the standard library and NumPy.
 
 * `shared` and `sectors` take the op names of the data file and one access.
-* `shared_many`, `sectors_many`, `async_sectors_many` and `async_requested_many` take n accesses at
-  once, for the simulator.
+* `shared_many`, `sectors_many`, `ideal_sectors_many`, `async_sectors_many` and
+  `async_requested_many` take n accesses at once, for the simulator.
 
 An offset is a byte offset; a negative one means that the lane is inactive. Offsets are aligned to
 the width of the access (the hardware faults otherwise); the forms for one access check that, the
@@ -190,6 +190,20 @@ def sectors_many(offsets: ArrayLike, width: int = 4) -> Counts:
     for i in range(0, n, _CHUNK):
         out[i : i + _CHUNK] = _distinct(off[i : i + _CHUNK] >> 5)
     return out
+
+
+def ideal_sectors_many(offsets: ArrayLike, width: int) -> Counts:
+    """Sectors[n] (int64) that the distinct bytes asked for would fill: the least for n accesses.
+
+    Arguments as `sectors_many`; offsets are multiples of `width`, so that lanes with one offset ask
+    for the same bytes and others for different ones. 32 lanes on one element: 1.
+    """
+    off = np.asarray(offsets)
+    if off.ndim != 2 or off.shape[1] != LANES:
+        raise ValueError(f"offsets have shape [n, 32], not {off.shape}")
+    if len(off) > 1 and _same_shape(off, width):
+        return np.repeat(ideal_sectors_many(off[:1], width), len(off))
+    return -(-_distinct(off) * width // SECTOR)
 
 
 def async_sectors_many(source: ArrayLike, target: ArrayLike) -> Counts:

@@ -281,6 +281,34 @@ def unread_axis(spec: ir.Kernel, grid: tuple[int, int, int]) -> str:
     return next(axes, "")
 
 
+def astray(
+    spec: ir.Kernel, args: list[Any], lines: dict[int, dict[str, int]], clipped: dict[int, int]
+) -> list[str]:
+    """Arrays whose tile accesses ask for more past the end than inside, of which they see the less
+    than half: most often the sign of coordinates in elements. A small or ragged array is not one:
+    it is reached in full.
+    """
+    found = []
+    for sym, a in zip(spec.params, args, strict=True):
+        if not isinstance(sym.type, GL):
+            continue
+        used = {
+            s.loc.line
+            for s in ir.walk(spec.body)
+            if isinstance(s, ir.Do) and any(isinstance(v, ir.Var) and v.sym is sym for v in s.args)
+        }
+        past = {n: clipped[n] for n in sorted(used & clipped.keys())}
+        keys = ("global_ld_ideal", "global_st_ideal")
+        moved = 32 * sum(lines.get(n, {}).get(k, 0) for n in used for k in keys)
+        if sum(past.values()) * sym.type.dtype.itemsize > moved and moved < a.nbytes / 2:
+            found.append(
+                f"tile coordinates count tiles, not elements: {sum(past.values()):,} of the "
+                f"elements that line {', '.join(map(str, past))} asks of '{sym.name}' "
+                f"({' x '.join(map(str, a.shape))}) are past its end"
+            )
+    return found
+
+
 def simulate(
     k: Kernel, spec: ir.Kernel, grid: tuple[int, int, int], args: list[Any], options: dict[str, Any]
 ) -> Report:
@@ -334,6 +362,7 @@ def simulate(
         r.lines,
         r.clipped,
         wall=r.seconds,
+        notes=astray(spec, args, r.lines, r.clipped) if chosen is None and r.clipped else [],
         stats=stats,
         accesses=r.accesses,
         timeline=r.timeline,

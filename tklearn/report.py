@@ -230,13 +230,13 @@ class Report:
         return self.total[key]
 
     def columns(self) -> list[str]:
-        """The counters that moved, in the order of METRICS."""
+        """The counters that moved, in the order of METRICS: an ideal stands after its counter."""
         total = self.total
         return [k for k in METRICS if total.get(k)]
 
     def listing(self) -> str:
         """The kernel's source with its counters beside each line."""
-        cols = [c for c in self.columns() if not c.endswith("_ideal")]
+        cols = self.columns()
         rows = self.rows(cols)
         heads = [_head(c) for c in cols]
         widths = [max(len(h), *(len(r[2][i]) for r in rows), 1) for i, h in enumerate(heads)]
@@ -291,7 +291,7 @@ class Report:
         return self.summary() + (f"\n{table}" if table else "")
 
     def _repr_html_(self) -> str:
-        cols = [c for c in self.columns() if not c.endswith("_ideal")]
+        cols = self.columns()
         head = "".join(f"<th style='text-align:right'>{html.escape(_head(c))}</th>" for c in cols)
         body = []
         for n, text, cells in self.rows(cols):

@@ -7,6 +7,7 @@ compares plain numbers, so nothing in the learner's notebook decides the verdict
 
 from __future__ import annotations
 
+import difflib
 import html
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -108,7 +109,7 @@ class Hints(str):
 
 
 def hint(item: str) -> Hints:
-    """The next hint of an exercise; after the last one, all of them."""
+    """The next hint of an exercise; after the last one, all of them. TkError: no such exercise."""
     it = _item(item)
     n = min(_asked.get(item, 0) + 1, len(it.hints))
     _asked[item] = n
@@ -117,18 +118,22 @@ def hint(item: str) -> Hints:
 
 
 def _item(name: str) -> Item:
+    known = ", ".join(map(repr, ITEMS))
     if isinstance(name, Kernel):
-        known = ", ".join(map(repr, ITEMS))
-        raise TypeError(f"the name of the exercise comes first ({known}): check(name, my_kernel)")
-    if name not in ITEMS:
-        raise KeyError(f"no exercise {name!r}; there are {', '.join(ITEMS)}")
+        raise TkError(
+            "TK400", "the name of the exercise comes first", hint=f"check(name, my_kernel): {known}"
+        )
+    if not isinstance(name, str) or name not in ITEMS:
+        near = difflib.get_close_matches(str(name), ITEMS, 1)
+        said = f"did you mean {near[0]!r}? " if near else ""
+        raise TkError("TK110", f"no exercise {name!r}", hint=f"{said}there are {known}")
     return ITEMS[name]
 
 
 def check(item: str, kernel: Any = None) -> Verdict:
     """Checks an attempt on the simulator: results on several sizes, and no fault while it runs.
 
-    Args: item, a name of ITEMS; kernel, the learner's @tk.kernel.
+    Args: item, a name of ITEMS; kernel, the learner's @tk.kernel. TkError: no such exercise.
     """
     it = _item(item)
     if not isinstance(kernel, Kernel):

@@ -38,8 +38,8 @@ LINE, WORDS = 128, 32  # bytes and words of a line
 class Sectors:
     """One access: which words of which sectors each lane asks for.
 
-    sectors: numbers of the 32-byte sectors moved. words: 4-byte word -> lanes. ideal: sectors if
-    every byte moved were used.
+    sectors: numbers of the 32-byte sectors moved. words: 4-byte word -> lanes. ideal: sectors that
+    the distinct bytes asked for would fill.
     """
 
     name: str
@@ -60,8 +60,8 @@ class Sectors:
 
     @property
     def ideal(self) -> int:
-        """Sectors that would do if the bytes asked for were neighbours."""
-        return -(-sum(o >= 0 for o in self.offsets) * self.width // 32)
+        """Sectors that would do if the distinct bytes asked for were neighbours."""
+        return -(-self.used // 32)
 
 
 def sector_map(
