@@ -1,5 +1,6 @@
 """Both machines agree: every row of the op table, on the simulator and (marked gpu) on a GPU."""
 
+import async_op_cases
 import numpy as np
 import op_cases
 import pytest
@@ -20,7 +21,7 @@ def _run(case: op_cases.Case, seed: int, **options: object) -> tuple[list, tk.Ke
 
 def test_cases_use_every_operation() -> None:
     used = set()
-    for c in CASES:
+    for c in (*CASES, *async_op_cases.cases()):  # the latter run in test_cuda_async.py
         k = c.kernel.ir(*c.args(np.random.default_rng(0)), **c.consts)
         for n in ir.walk([*k.body, *(s for f in k.functions for s in f.body)]):
             if isinstance(n, (ir.Do, ir.Call)):
