@@ -12,7 +12,8 @@ import numpy as np
 
 from tklearn import numerics
 from tklearn.sim.memory import NATURAL, SharedMem
-from tklearn.sim.races import Log, Place
+from tklearn.sim.places import Place
+from tklearn.sim.races import Log
 
 
 class Family:
@@ -117,6 +118,15 @@ class AliasLog:
 
     def land(self, w: Any, pending: Any) -> None:
         self.log.land(w, pending)
+
+    def fly(
+        self, w: Any, agent: int, p: Place, s: Any, write: bool, kept: Place | None = None
+    ) -> Any:
+        kept = None if kept is None else self._place(kept)
+        return self.log.fly(w, agent, self._place(p), s, write, kept)
+
+    def arrived(self, p: Place) -> None:
+        self.log.arrived(self._place(p))
 
     def scatter(
         self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, atomic: bool = False

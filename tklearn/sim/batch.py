@@ -292,17 +292,8 @@ def _advice(left: list[Warp]) -> str:
     """What to look at first."""
     sems = [w.waiting.sem for w in left if hasattr(w.waiting, "sem")]
     for w in left:
-        if getattr(w.waiting, "missed", None) is not None and w.waiting.missed(w):
-            sem, k = w.waiting.sem, w.waiting.sem.known(w) - w.waiting.sem.base
-            return (
-                f"warp {w.id} waits on line {w.waiting.site.line} for parity {w.waiting.parity} of "
-                f"{sem.name}, though phase {k} comes next for it: the k-th use of a semaphore, "
-                "from 0, is phase k % 2"
-                if (k & 1) != w.waiting.parity
-                else f"warp {w.id} waits on line {w.waiting.site.line} for phase {k} of {sem.name}, "
-                "which was over before it came, and so was the next: let who arrives wait until "
-                "this phase was seen, as with an 'empty' semaphore"
-            )
+        if isinstance(w.waiting, PhaseWait) and w.waiting.missed(w):
+            return w.waiting.missing_phase(w)
     if any(x.bytes > 0 for x in sems):
         return (
             "tma.expect must name the bytes of exactly the loads that complete on the semaphore in "

@@ -148,13 +148,15 @@ class Products:
 
     def wait(self, n: int) -> None:
         """All groups but the newest n are over: their tiles and shared operands are free."""
-        over = max(len(self.groups) - n, 0)
+        w, over = self.w, max(len(self.groups) - n, 0)
         for group in self.groups[self.done : over]:
             for t in group.tiles:
                 if t.busy is group:
                     t.busy = None
         self.done = max(self.done, over)
-        self.w.vc[self.w.launch.agents.wgmma(self.w.id)] = self.done
+        first = w.id - w.id % 4
+        for peer in range(first, first + 4):  # a group is one of all four warps, PTX ISA, wgmma
+            w.vc[w.launch.agents.wgmma(peer)] = self.done
 
     def end(self) -> None:
         """The warp ends: what nobody waited for has no result."""

@@ -11,6 +11,11 @@ from typing import Any
 
 from tklearn.sim.agents import joined
 
+AGAIN = (
+    "each participant comes once for each time the barrier opens: let those that only arrive wait "
+    "for something before they arrive again"
+)
+
 
 class Generation:
     """One opening of a named barrier."""
@@ -77,13 +82,14 @@ class Named:
                 f"warp {w.id} comes to named barrier {g.id} a second time (first on line "
                 f"{g.came[w.id].line}); {g.who()} of its {threads // 32} warps came",
                 s,
-                hint="each participant comes once for each time the barrier opens: let those that "
-                "only arrive wait for something before they arrive again",
+                hint=AGAIN,
             )
         strangers = [x for x in g.came if x // 4 != w.id // 4] if group else []
         before = self.last.get(g.id)
-        if before is not None and w.id not in before.came and not strangers:
+        if before is not None and not strangers:
             late = any(w.vc[x] < c for x, c in before.clocks.items())
+            if late and w.id in before.came and w.checking:
+                raise self._ahead(w, s, g, before.came[w.id])
             strangers = list(before.came) if late else []
         if strangers and w.checking:
             raise w.fault(
@@ -95,6 +101,18 @@ class Named:
                 "number: give each group a number of its own, as in warpgroup.sync("
                 "warpgroup.groupid() + 1)",
             )
+
+    @staticmethod
+    def _ahead(w: Any, s: Any, g: Generation, first: Any) -> Exception:
+        """A warp that only arrived, and arrives again."""
+        lines = f"lines {first.line} and {s.line}" if first is not s else f"line {s.line}"
+        return w.fault(
+            "TK524",
+            f"warp {w.id} comes to named barrier {g.id} a second time, and nothing has told it "
+            f"that the barrier has opened since ({lines})",
+            s,
+            hint=AGAIN,
+        )
 
 
 def _names(warps: list[int]) -> str:

@@ -43,12 +43,18 @@ def _meets(idx: Any, m: Any, win: Any) -> bool:
 
 
 class Flying:
-    """A TMA store that may still be writing: over for those ordered after (agent, clock)."""
+    """A TMA store that may still be writing, or a TMA load that may still be reading.
 
-    __slots__ = ("win", "agent", "clock", "site", "batch", "atomic")
+    It is over for those who are ordered after (agent, clock).
+    """
 
-    def __init__(self, win: Any, agent: int, site: Any, batch: Any, atomic: bool) -> None:
-        self.win, self.agent, self.site, self.batch, self.atomic = win, agent, site, batch, atomic
+    __slots__ = ("win", "agent", "clock", "site", "batch", "atomic", "reads")
+
+    def __init__(
+        self, win: Any, agent: int, site: Any, batch: Any, atomic: bool, reads: bool
+    ) -> None:
+        self.win, self.agent, self.site, self.batch = win, agent, site, batch
+        self.atomic, self.reads = atomic, reads
         self.clock = NEVER
 
 
@@ -143,9 +149,12 @@ class Owners:
             name = g.element
         self._touch(w, s, idx, mine, write, name)
 
-    def fly(self, w: Any, s: Any, win: Any, agent: int, atomic: bool) -> Flying:
-        """A TMA store of warp w starts to write `win`, or to combine it with what is there."""
-        f = Flying(win, agent, s, w.batch, atomic)
+    def fly(
+        self, w: Any, s: Any, win: Any, agent: int, atomic: bool = False, reads: bool = False
+    ) -> Flying:
+        """A TMA store of warp w starts to write `win`, or to combine it with what is there; or a
+        TMA load to read it."""
+        f = Flying(win, agent, s, w.batch, atomic, reads)
         self.flying.append(f)
         return f
 
@@ -153,17 +162,27 @@ class Owners:
         """Nobody may touch what a TMA store is writing before it was waited for."""
         self.flying = [f for f in self.flying if f.batch is w.batch]
         for f in self.flying:
-            if w.vc[f.agent] < f.clock and not (atomic and f.atomic) and meets(f.win):
-                raise w.fault(
-                    "TK500",
-                    f"warp {w.id} {'writes' if write else 'reads'} a part of {self.g.name} that "
-                    f"the TMA store of line {f.site.line} may still be writing (lines "
-                    f"{f.site.line} and {s.line})",
-                    s,
-                    hint="tma.store_async_wait() in the warp that stores, and a barrier for other "
-                    f"warps, before line {s.line}",
-                    kind=Race,
+            if w.vc[f.agent] >= f.clock or (f.reads and not write) or (atomic and f.atomic):
+                continue
+            if not meets(f.win):
+                continue
+            does = f"load of line {f.site.line} may still be reading"
+            hint = f"wait for the semaphore of the load before line {s.line}"
+            if not f.reads:
+                does = f"store of line {f.site.line} may still be writing"
+                hint = (
+                    "tma.store_async_wait() in the warp that stores, and a barrier for other "
+                    f"warps, before line {s.line}"
                 )
+            lines = f"lines {f.site.line} and {s.line}" if f.site is not s else f"line {s.line}"
+            raise w.fault(
+                "TK500",
+                f"warp {w.id} {'writes' if write else 'reads'} a part of {self.g.name} that "
+                f"the TMA {does} ({lines})",
+                s,
+                hint=hint,
+                kind=Race,
+            )
 
     def _touch(self, w: Any, s: Any, idx: Any, mine: Any, write: bool, name: Any) -> bool:
         """Check and record; True if several lanes of a warp wrote one place."""

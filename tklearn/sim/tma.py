@@ -98,12 +98,13 @@ def _box(w: Any, s: Any, mem: SharedMem, g: GlobalArray, at: tuple) -> Window:
 class Load:
     """A TMA load under way."""
 
-    __slots__ = ("w", "site", "mem", "win", "sem", "record", "landed")
+    __slots__ = ("w", "site", "mem", "win", "sem", "record", "landed", "flying")
 
     def __init__(self, w: Any, s: Any, mem: SharedMem, win: Window, sem: Any, record: Any) -> None:
         self.w, self.site, self.mem, self.win = w, s, mem, win
         self.sem, self.record = sem, record
         self.landed = False
+        self.flying: Any = None
 
     def land(self) -> None:
         w, mem, win = self.w, self.mem, self.win
@@ -116,8 +117,9 @@ class Load:
             mem.log.arrived(mem.geo.whole)
         w.event("land", self.site, self)
         phase = self.sem.complete(w, self.site, _bytes(mem))
-        if self.record is not None:
-            self.record.clock = phase
+        for record in (self.record, self.flying):
+            if record is not None:
+                record.clock = phase
 
     def says(self) -> str:
         return f"TMA load of {self.mem.name} (line {self.site.line})"
@@ -127,14 +129,20 @@ class Load:
 def _load(w: Any, s: Any, m: Any, mem: SharedMem, g: GlobalArray, at: tuple, sem: Any) -> bool:
     w.tick()
     sem.use(w, s)
+    w.loading = sem
     win = _box(w, s, mem, g, at)
+    flying = None
     if g.owners is not None and g.read:
         g.owners.tile(w, s, win, False, "group")
+        flying = g.owners.fly(w, s, win, sem.agent, reads=True)
+        w.tick()  # the lanes need no order with it, but with its end
     _count(w, s, "load", mem)
     record = None
     if mem.log is not None:
         record = mem.log.fly(w, sem.agent, mem.geo.whole, s, True)
+    sem.issue(w, s, _bytes(mem))
     f = Load(w, s, mem, win, sem, record)
+    f.flying = flying
     w.batch.flights.append(f)
     w.event("load", s, f)
     return w.give_way()
@@ -222,6 +230,7 @@ def _storing(how: str) -> Callable:
         f = Store(w, s, mem, win, how, record)
         if g.owners is not None:
             f.flying = g.owners.fly(w, s, win, agents.store_writes(w.id), how != "store")
+            w.tick()
         w.batch.flights.append(f)
         w.stores.start(f)
         w.stores.commit()

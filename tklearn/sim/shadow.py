@@ -1,0 +1,152 @@
+"""Accesses element by element: for places that differ by block, and for very many places.
+
+This file knows what races.py knows; it is slower, and exact for each block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tklearn.sim import race_reports as reports
+from tklearn.sim.places import ATOMIC, COLLECTIVE, MANY, Place
+
+CLOCK, SITE = 38, 18  # bits of an entry of the shadow
+LATEST = (1 << 24) - 1
+
+
+class Shadow:
+    """Last write, and last read of each warp, per (block, element), within one interval.
+
+    An entry packs clock << 38 | site << 18 | warp << 6 | lane, 0 for none.
+    """
+
+    def __init__(self, log: Any, blocks: int) -> None:
+        self.log, self.blocks = log, blocks
+        self.w = np.zeros((blocks, log.size), np.int64)
+        self.r: dict[int, Any] = {}
+        self.sites: dict[int, Any] = {}
+
+    def _pack(self, warp: int, clock: int, site: Any, lanes: Any) -> Any:
+        self.sites[site.id] = site
+        return (min(clock, LATEST) << CLOCK) | (site.id << SITE) | (warp << 6) | lanes
+
+    def widen(self, blocks: int) -> None:
+        """From one row for all blocks to a row for each."""
+        self.blocks = blocks
+        self.w = np.repeat(self.w, blocks, axis=0)
+        self.r = {k: np.repeat(v, blocks, axis=0) for k, v in self.r.items()}
+
+    def prune(self, vc: list[int], fenced: list[int]) -> None:
+        """Forget what `vc` is ordered after, but for writes that no proxy fence has published."""
+        self.r = {k: np.where(v >> CLOCK > vc[k], v, 0) for k, v in self.r.items()}
+        agent, clock = (self.w >> 6) & 0xFFF, self.w >> CLOCK
+        known = (np.array(vc)[agent] >= clock) & (np.array(fenced)[agent] >= clock)
+        self.w = np.where(known, 0, self.w)
+
+    def fly(self, w: Any, place: Place, s: Any, write: bool) -> None:
+        """Compare what TMA or wgmma starts, issued by warp w, with plain accesses."""
+        idx, log, now = place.idx, self.log, "overwrites" if write else "reads"
+        for old, then in [(self.w, "writes"), *((r, "reads") for r in self.r.values() if write)]:
+            found = old[:, idx]
+            agent, clock = (found >> 6) & 0xFFF, found >> CLOCK
+            late = (found != 0) & (agent != w.id) & (np.array(w.vc)[agent] < clock)
+            bare = (found != 0) & (np.array(w.fenced)[agent] < clock) & (then == "writes")
+            for bad in (late, bare):
+                if bad.any():
+                    b, k = np.unravel_index(int(bad.argmax()), bad.shape)
+                    e, who = int(idx[k]), int(agent[b, k])
+                    site = self.sites[int(found[b, k] >> SITE) & 0xFFFFF]
+                    if bad is bare:
+                        raise reports.unfenced(log.region, w, s, e, now, who, site)
+                    raise reports.race(
+                        log.region, w, s, e, place, now, who, site, COLLECTIVE, then, int(b)
+                    )
+
+    def note(self, r: Any, write: bool) -> None:
+        """Take over an access that was compared already."""
+        rows, idx, lanes = self._flat(r.place, r.atomic, r.collective)
+        if write:
+            self.w[rows, idx] = self._pack(r.agent, r.clock, r.site, lanes)
+        else:
+            self._record(r.agent, r.clock, r.site, rows, idx, lanes)
+
+    def _flat(self, p: Place, atomic: bool, collective: bool) -> tuple[Any, Any, Any]:
+        shape = (self.blocks, p.n)
+        lanes = COLLECTIVE if collective else ATOMIC if atomic else p.lanes
+        rows = np.repeat(np.arange(self.blocks), p.n)
+        return rows, np.broadcast_to(p.idx, shape).ravel(), np.broadcast_to(lanes, shape).ravel()
+
+    def place(
+        self, w: Any, place: Place, s: Any, write: bool, collective: bool, atomic: bool = False
+    ) -> None:
+        """An access that is the same in all blocks."""
+        rows, idx, lanes = self._flat(place, atomic, collective)
+        self.access(w, rows, idx, lanes, s, write, collective)
+
+    def access(
+        self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, collective: bool
+    ) -> None:
+        """Compare and record: element idx[k] of block rows[k] by lanes[k]."""
+        self._against(w, rows, idx, lanes, s, write, self.w[rows, idx], "writes", False)
+        if not write:
+            self._record(w.id, w.clock, s, rows, idx, lanes)
+            return
+        for reads in self.r.values():
+            self._against(w, rows, idx, lanes, s, write, reads[rows, idx], "reads", True)
+        self.w[rows, idx] = self._pack(w.id, w.clock, s, lanes)
+
+    def _record(self, warp: int, clock: int, s: Any, rows: Any, idx: Any, lanes: Any) -> None:
+        """A read; MANY where other lanes of the warp read the element since its last sync."""
+        if warp not in self.r:
+            self.r[warp] = np.zeros((self.blocks, self.log.size), np.int64)
+        mine, now = self.r[warp], self._pack(warp, clock, s, lanes)
+        old = mine[rows, idx]
+        again = old >> CLOCK == clock
+        if type(lanes) is np.ndarray and (lanes == COLLECTIVE).all():
+            now = np.where(again, old, now)  # adds nothing to what single lanes read
+        many = again & (old & 63 != now & 63) & (old & 63 != COLLECTIVE)
+        mine[rows, idx] = now
+        many |= mine[rows, idx] != now  # another lane of this access reads the same element
+        if many.any():
+            mine[rows[many], idx[many]] = self._pack(warp, clock, s, MANY)
+
+    def _against(
+        self,
+        w: Any,
+        rows: Any,
+        idx: Any,
+        lanes: Any,
+        s: Any,
+        write: bool,
+        old: Any,
+        then: str,
+        reads: bool,
+    ) -> None:
+        hot = np.flatnonzero(old)
+        if not len(hot):
+            return
+        old, lanes = old[hot], lanes[hot]
+        warp, clock, lane = (old >> 6) & 0xFFF, old >> CLOCK, old & 63
+        vc = np.array(w.vc)
+        own = warp == w.id
+        bad = ~own & (vc[np.minimum(warp, len(vc) - 1)] < clock)
+        bad |= own & (clock >= w.synced) & (lane != lanes) & ~(reads & (lane == COLLECTIVE))
+        bad &= ~((lane == ATOMIC) & (lanes == ATOMIC))
+        if bad.any():
+            k = int(bad.argmax())
+            site = self.sites[int(old[k] >> SITE) & 0xFFFFF]
+            raise reports.race(
+                self.log.region,
+                w,
+                s,
+                int(idx[hot[k]]),
+                int(lanes[k]),
+                "writes" if write else "reads",
+                int(warp[k]),
+                site,
+                int(lane[k]),
+                then,
+                int(rows[hot[k]]),
+            )
