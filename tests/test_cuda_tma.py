@@ -149,6 +149,31 @@ def test_maps_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made[-1].dims == (1, 1)
 
 
+def test_what_the_driver_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As cuda.h declares cuTensorMapEncodeTiled."""
+    seen: list[Any] = []
+
+    def driver(*a: Any) -> int:
+        seen.append([list(x) if isinstance(x, ctypes.Array) else x for x in a])
+        assert a[0].value % 64 == 0
+        ctypes.memset(a[0], 7, 128)
+        return 0
+
+    monkeypatch.setattr(tma, "_driver", lambda: driver)
+    tma.encode.cache_clear()
+    d = tma.describe((3, 300, 320), (300 * 328, 328, 1), T.st(T.bf16, 80, 128, 64))
+    assert tma.encode(1 << 40, d) == bytes([7]) * 128
+    kind, rank, base, dims, strides, box, each, interleave, swizzle, promotion, fill = seen[0][1:]
+    assert (kind, rank.value, base.value) == (9, 3, 1 << 40)
+    assert (dims, strides) == ([320, 300, 3], [656, 300 * 656])
+    assert (box, each) == ([32, 80, 1], [1, 1, 1])
+    assert (interleave, swizzle, promotion, fill) == (0, 2, 2, 0)
+    monkeypatch.setattr(tma, "_driver", lambda: lambda *a: 1)
+    tma.encode.cache_clear()
+    with pytest.raises(TkError, match=r"TK402.*refuses"):
+        tma.encode(0, d)
+
+
 # ----------------------------------------------------------------------- which arrays carry maps
 def test_arrays_with_maps() -> None:
     k = cases.specialise(async_cases.operations, 256, {"A": 2, "v": 1, "H": 2, "F": 2, "O": 2})

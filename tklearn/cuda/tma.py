@@ -29,6 +29,7 @@ DATA_TYPES = {
 }  # fmt: skip
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 L2_128_BYTES = 2
+NO_CONTEXT = (3, 201)  # the driver's errors: not initialised, no context in this thread
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,18 @@ def encode(ptr: int, d: Description) -> bytes:
     n = len(d.dims)
     room = ctypes.create_string_buffer(MAP_BYTES + 64)
     at = -(-ctypes.addressof(room) // 64) * 64
-    status = _driver()(
+    arguments = (
         ctypes.c_void_p(at), d.data_type, ctypes.c_uint32(n), ctypes.c_void_p(ptr),
         (ctypes.c_uint64 * n)(*d.dims), (ctypes.c_uint64 * (n - 1))(*d.strides),
         (ctypes.c_uint32 * n)(*d.box), (ctypes.c_uint32 * n)(*(1,) * n),
         0, d.swizzle, L2_128_BYTES, 0,
     )  # fmt: skip
+    status = _driver()(*arguments)
+    if status in NO_CONTEXT:
+        from cupy.cuda import runtime
+
+        runtime.setDevice(runtime.getDevice())  # a thread that has not used CUDA before
+        status = _driver()(*arguments)
     if status:
         raise LaunchError("TK402", f"the driver refuses {d} for TMA (error {status})")
     return ctypes.string_at(at, MAP_BYTES)
