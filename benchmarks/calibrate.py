@@ -53,7 +53,7 @@ class Case:
     group: str
     params: dict[str, Any]
     kernel: Any
-    grid: int
+    grid: Any
     args: tuple[Any, ...]
     repeat: tuple[int, ...] = (0,)
     cold: bool = False
@@ -112,6 +112,12 @@ def memory() -> Iterator[Case]:
         x, y = (Array("float32", (kib * 256,), f) for f in ("half", "zeros"))
         for cold in (True, False):
             yield Case("copy", {"kib": kib}, micro.copy4, kib // 4, (x, y), cold=cold)
+    for size in (2048, 16384):
+        x, y = (Array("float32", (size, size), f) for f in ("half", "zeros"))
+        for order in (0, 1):
+            p = {"order": order, "size": size}
+            grid = (size // 32, size // 32)
+            yield Case("tiles", p, micro.tiles(order), grid, (x, y), cold=True)
     for n in (1, 33):
         y = Array("float32", (1,))
         yield Case("atomic", {"n": n}, micro.atomics, SMS * 16, (n, y))

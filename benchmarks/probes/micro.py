@@ -231,6 +231,21 @@ def copy4(x: tk.gl_fl, y: tk.gl_fl):
 
 
 @cache
+def tiles(ORDER: int) -> tk.Kernel:
+    """Copies tiles of 32 rows of 128 bytes; the next block's lies beside (0) or below (1)."""
+
+    @tk.kernel(threads=(32, 8))
+    def micro_tiles(x: tk.gl_fl, y: tk.gl_fl):
+        row = blockIdx.x if ORDER else blockIdx.y
+        col = blockIdx.y if ORDER else blockIdx.x
+        for j in range(0, 32, 8):
+            r = row * 32 + threadIdx.y + j
+            y[r, col * 32 + threadIdx.x] = x[r, col * 32 + threadIdx.x]
+
+    return micro_tiles
+
+
+@cache
 def nothing(W: int) -> tk.Kernel:
     """A kernel that ends at once: what a launch costs, and a block."""
 

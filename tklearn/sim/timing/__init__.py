@@ -1,0 +1,279 @@
+"""How long a launch takes on a GPU: an estimate from the kernel, the shapes and measured rates.
+
+A block's warps are walked (walk.py): what they issue, on what it depends. The events are replayed
+(replay.py) on a model of one SM with as many blocks as fit on it; what is left of the grid is
+extrapolated. Rates are an H200's, from micro-benchmarks (rates.py). It is an estimate and says so:
+`Estimate.error` is its median error on kernels that were not used for calibration.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tklearn import devices
+from tklearn.lang import ir
+from tklearn.lang.types import RT, RV, Regs
+from tklearn.sim.timing.costs import Costs, registers
+from tklearn.sim.timing.moves import Survey
+from tklearn.sim.timing.program import Program
+from tklearn.sim.timing.rates import Rates, rates
+from tklearn.sim.timing.replay import Played, Replay, Share, Stuck
+from tklearn.sim.timing.values import Global
+from tklearn.sim.timing.walk import Walker, depends_on_block, parameters
+
+SAMPLES = 4  # blocks that are walked along an axis of the grid on which the work depends
+SURVEYED = 512  # blocks of a wave whose places are compared
+BUSY_EVENTS = 6000  # a block with more events than this has its long loops cut
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A predicted time.
+
+    Attributes:
+        seconds: at clock `ghz`, launch included. cycles: of the SM clock, without the launch.
+        blocks_per_sm: resident blocks. waves: how often the GPU is filled.
+        registers: a lane's, as compiled, or guessed (`guessed`).
+        use: resource -> which part of the time it works. bound: the busiest.
+        waits: source line -> part of the warps' time that passes waiting there.
+        error: the published median error, relative; None for a GPU that was not measured.
+        notes: what was assumed.
+    """
+
+    seconds: float
+    cycles: float
+    ghz: float
+    device: str
+    blocks_per_sm: int
+    waves: float
+    registers: int
+    guessed: bool
+    use: dict[str, float]
+    bound: str
+    waits: dict[int, float] = field(repr=False)
+    error: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        band = "not checked" if self.error is None else f"±{100 * self.error:.0f} % (median)"
+        return (
+            f"about {self.seconds * 1e6:.3g} us on the {self.device} (an estimate, {band}); "
+            f"busiest: {self.bound}, {100 * self.use.get(self.bound, 0.0):.0f} % of the time"
+        )
+
+
+def estimate(
+    spec: ir.Kernel,
+    grid: tuple[int, int, int],
+    arguments: list[Any],
+    device: str = "H200",
+    *,
+    registers: int | None = None,
+    warm: bool = True,
+    ghz: float | None = None,
+) -> Estimate:
+    """The time of one launch.
+
+    Args:
+        spec: the typed kernel. grid: its blocks. arguments: for each parameter the shape of an
+            array, or a number. device: a name of devices.DEVICES.
+        registers: of a lane as compiled; guessed from the tiles if not known.
+        warm: launches follow each other on the same data, as Report.seconds measures; else the L2
+            cache holds none of it, as benchmarks measure.
+        ghz: the SM clock; by default that of the calibration.
+
+    Raises:
+        ValueError: the model has no answer (a deadlock, or a block that fits on no SM).
+    """
+    gpu, r = devices.device(device), rates(device)
+    ghz = ghz or r.ghz
+    known = registers is not None
+    lane = registers if registers is not None else guess_registers(spec)
+    fit = devices.occupancy(gpu, spec.nthreads, min(lane, 255), spec.shared_bytes)
+    if not fit.blocks:
+        raise ValueError(f"a block of {spec.name} fits on no SM of the {device}")
+    job = _Job(spec, grid, parameters(spec, arguments), gpu, r, ghz, fit.blocks, warm)
+    return job.estimate(lane, not known)
+
+
+def guess_registers(spec: ir.Kernel) -> int:
+    """Registers a lane, from the tiles that a kernel declares; ptxas knows better."""
+    n = 26.0
+    for body in (spec.body, *(f.body for f in spec.functions)):
+        for s in ir.walk(body):
+            if isinstance(s, ir.Decl):
+                t = s.sym.type
+                if isinstance(t, RT | RV | Regs):
+                    n += registers(t) * t.dtype.itemsize / 4
+                else:
+                    n += 0.5
+    most = 65536 // spec.nthreads if spec.nthreads > 256 else 255
+    return int(min(n, most, 255))
+
+
+Pair = tuple[Program, Program | None]
+
+
+class _Job:
+    """One estimate under way."""
+
+    def __init__(
+        self, spec: ir.Kernel, grid: tuple[int, int, int], params: list[Any], gpu: devices.Device,
+        r: Rates, ghz: float, resident: int, warm: bool,
+    ) -> None:  # fmt: skip
+        self.spec, self.grid, self.params, self.gpu = spec, grid, params, gpu
+        self.rates, self.ghz, self.warm = r, ghz, warm
+        self.costs = Costs(r)
+        self.blocks = math.prod(grid)
+        self.active = max(min(self.blocks, gpu.sms), 1)
+        self.each = -(-self.blocks // gpu.sms)  # blocks of the SM that has most
+        self.resident = min(resident, self.each)
+        self.notes: list[str] = []
+
+    def estimate(self, lane: int, guessed: bool) -> Estimate:
+        launch = self.rates.launch if self.warm else self.rates.launch_cold
+        if not self.blocks:
+            return Estimate(launch, 0.0, self.ghz, self.gpu.name, self.resident, 0.0, lane,
+                            guessed, {}, "launch", {}, self.rates.error)  # fmt: skip
+        survey = self._survey()
+        programs = [self._program(b) for b in self._sampled()]
+        share = self._share(programs, survey)
+        found = [self._cycles(short, long, share) for short, long in programs]
+        total = sum(c for c, _ in found) / len(found)
+        if len(found) > 1:  # uneven blocks: the last ones to end are not the average ones
+            total += (max(c for c, _ in found) - total) / max(self.each, 1)
+        played = found[len(found) // 2][1]
+        total = max(total, self._floor())
+        if guessed:
+            self.notes.append(f"registers guessed: {lane} a lane")
+        span = max(played.ends[-1], played.drained, 1.0)
+        use = {}
+        for name, busy in played.busy.items():
+            parts = 4 if name in ("issue", "special functions", "tensor cores") else 1
+            use[name] = min(busy / parts / span, 1.0)
+        warps = self.spec.warps * len(played.ends)
+        waits = {line: w / (span * warps) * len(played.ends) / max(self.resident, 1)
+                 for line, w in sorted(played.waits.items())}  # fmt: skip
+        seconds = launch + total / self.ghz / 1e9
+        return Estimate(
+            seconds, total, self.ghz, self.gpu.name, self.resident,
+            self.blocks / (self.gpu.sms * self.resident), lane, guessed, use,
+            max(use, key=use.__getitem__, default="launch"), waits, self.rates.error,
+            tuple(dict.fromkeys(self.notes)),
+        )  # fmt: skip
+
+    # --------------------------------------------------------------------------- what to walk
+    def _sampled(self) -> list[tuple[int, int, int]]:
+        """Blocks that stand for all: the middle one, or several where their work differs."""
+        bits = depends_on_block(self.spec)
+        axes: list[list[int]] = []
+        for a, n in enumerate(self.grid):
+            count = min(n, SAMPLES) if bits >> a & 1 else 1
+            axes.append([(2 * i + 1) * n // (2 * count) for i in range(count)])
+        out = [(x, y, z) for z in axes[2] for y in axes[1] for x in axes[0]]
+        return out[:: max(len(out) // 6, 1)]
+
+    def _walk(self, block: tuple[int, int, int], laps: int | None) -> Program:
+        made = Walker(self.spec, self.grid, self.params, block, self.costs, laps).walk()
+        self.notes += made.notes
+        return made
+
+    def _program(self, block: tuple[int, int, int]) -> Pair:
+        """A block's program; where it is long, one with few laps of its loops and one with more."""
+        short = self._walk(block, 1)
+        if short.stretch == 1.0:
+            return short, None
+        return short, self._walk(block, 2)
+
+    def _survey(self) -> Survey:
+        """How much of what a wave of blocks loads is shared between them."""
+        wave = min(self.blocks, self.active * self.resident, SURVEYED)
+        first = max((self.blocks - wave) // 2, 0)
+        n = np.arange(first, first + wave)
+        gx, gy, _ = self.grid
+        block = (n % gx, n // gx % gy, n // (gx * gy))
+        survey = Survey()
+        Walker(self.spec, self.grid, self.params, block, self.costs, None, survey).walk()
+        return survey
+
+    # -------------------------------------------------------------------------------- memory
+    def _share(self, programs: list[Pair], survey: Survey) -> Share:
+        r = self.rates
+        loads, stores = self._traffic(programs)
+        sizes = {p.number: p.nbytes for p in self.params if isinstance(p, Global)}
+        touched = {a: min(float(sizes[a]), b) for a, b in loads.items()}
+        written = {a: min(float(sizes[a]), b) for a, b in stores.items()}
+        footprint = sum(max(touched.get(a, 0.0), written.get(a, 0.0)) for a in sizes)
+        fits = footprint <= r.l2_bytes
+        far_loads, far_stores = {}, {}
+        for a, nbytes in loads.items():
+            if fits:
+                far = 0.0 if self.warm else touched[a]
+            else:
+                far = max(touched[a], survey.unique(a) * nbytes)
+            far_loads[a] = min(far / nbytes, 1.0) if nbytes else 0.0
+        for a, nbytes in stores.items():
+            far_stores[a] = 0.0 if fits else min(written[a] / nbytes, 1.0) if nbytes else 0.0
+        reads = sum(far_loads[a] * b for a, b in loads.items())
+        writes = sum(far_stores[a] * b for a, b in stores.items())
+        per_cycle = self.ghz * 1e9
+        part = reads / (reads + writes) if reads + writes else 1.0
+        edge = r.dram_read if part >= 0.5 else r.dram_write
+        dram = r.dram_copy + (edge - r.dram_copy) * abs(2 * part - 1)
+        self.far = reads + writes
+        self.near = sum(loads.values()), sum(stores.values())
+        self.dram_rate = dram / per_cycle
+        return Share(
+            l2_read=min(r.sm_l2, r.l2_read / self.active),
+            l2_write=min(r.sm_l2, r.l2_write / self.active),
+            dram=min(dram / per_cycle / self.active, r.sm_l2),
+            far_loads=far_loads,
+            far_stores=far_stores,
+            sms=self.active,
+        )
+
+    def _traffic(self, programs: list[Pair]) -> tuple[dict[int, float], dict[int, float]]:
+        """Bytes of the whole grid between L1 and L2, by array."""
+        out: tuple[dict[int, float], dict[int, float]] = ({}, {})
+        each = self.blocks / len(programs)
+        for short, long in programs:
+            for into, name in zip(out, ("loads", "stores"), strict=True):
+                more = getattr(long, name) if long is not None else {}
+                for a, b in getattr(short, name).items():
+                    full = b + (more.get(a, b) - b) * short.stretch
+                    into[a] = into.get(a, 0.0) + full * each
+        return out
+
+    def _floor(self) -> float:
+        """Cycles that the memory system needs for the whole grid."""
+        reads, writes = self.near
+        return max(
+            self.far / self.dram_rate, reads / self.rates.l2_read, writes / self.rates.l2_write
+        )
+
+    # --------------------------------------------------------------------------------- replay
+    def _cycles(self, short: Program, long: Program | None, share: Share) -> tuple[float, Played]:
+        """Cycles of the SM that has most blocks, all of them like this program."""
+        a, played = self._play(short, share)
+        if long is None:
+            return a, played
+        b, played = self._play(long, share)
+        return a + (b - a) * short.stretch, played
+
+    def _play(self, program: Program, share: Share) -> tuple[float, Played]:
+        each, resident = self.each, self.resident
+        count = each if each <= 3 * resident else 2 * resident + each % resident
+        try:
+            played = Replay(program, self.rates, share).run(count, resident)
+        except Stuck as e:
+            raise ValueError(f"no estimate for {self.spec.name}: {e}") from e
+        ends = sorted(played.ends)
+        last = max(ends[-1], played.drained if count == each else 0.0)
+        if count < each:
+            pace = (ends[-1] - ends[-1 - resident]) / resident
+            last = ends[-1] + (each - count) * pace + max(played.drained - ends[-1], 0.0)
+        return last, played

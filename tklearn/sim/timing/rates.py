@@ -1,0 +1,109 @@
+"""What one SM and its share of the GPU do per cycle: the constants of the time estimate.
+
+They come from `h200.json`, which benchmarks/fit_timing.py makes from micro-benchmarks of an H200
+and from nothing else. Other GPUs are scaled from it by their rows in devices.py. This file knows no
+kernel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tklearn import devices
+
+FILE = Path(__file__).with_name("h200.json")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Cycles are of the SM clock; bytes per cycle are of the whole GPU unless said otherwise.
+
+    Attributes:
+        ops: operation -> (issue slots, cycles of the special-function unit) for one register of
+            each lane of a warp, on one of the SM's four parts.
+        latency: cycles from issue to use: math, shuffle, shared, l1, l2, dram, mma, wgmma, tma.
+        mma: cycles of one m16n8k16 on a scheduler's tensor core; tf32's m16n8k8 as mma_tf32.
+        wgmma: columns -> cycles of one m64nNk16.
+        barrier: kind -> (cycles, cycles more for each warp) of a meeting.
+        sm_l2: bytes per cycle that one SM can draw from the L2 cache.
+        l2_read, l2_write: bytes per cycle of the L2 cache, for all SMs.
+        dram_read, dram_write, dram_copy: bytes per second.
+        l2_bytes: how much of the L2 cache keeps data for a second use.
+        tma_issue, tma_box: cycles of the TMA engine for each box, and for each 128 bytes.
+        launch, launch_cold: seconds of an empty launch that follows another, and of one timed alone.
+        block: cycles that one block more costs an SM. dispatch: cycles between two blocks that the
+            GPU starts. atomic: cycles between two atomics on one address.
+        error: median relative error on kernels that were not used to fit, as published.
+        source: where the numbers come from.
+    """
+
+    ops: dict[str, tuple[float, float]]
+    latency: dict[str, float]
+    mma: float
+    mma_tf32: float
+    wgmma: dict[int, float]
+    barrier: dict[str, tuple[float, float]]
+    sm_l2: float
+    l2_read: float
+    l2_write: float
+    dram_read: float
+    dram_write: float
+    dram_copy: float
+    l2_bytes: float
+    tma_issue: float
+    tma_box: float
+    launch: float
+    launch_cold: float
+    block: float
+    dispatch: float
+    atomic: float
+    ghz: float
+    error: float | None
+    source: str
+
+
+@lru_cache(maxsize=1)
+def measured() -> Rates:
+    """The constants of the H200."""
+    d: dict[str, Any] = json.loads(FILE.read_text())
+    d["ops"] = {k: (float(a), float(b)) for k, (a, b) in d["ops"].items()}
+    d["wgmma"] = {int(k): float(v) for k, v in d["wgmma"].items()}
+    d["barrier"] = {k: (float(a), float(b)) for k, (a, b) in d["barrier"].items()}
+    names = {f.name for f in dataclasses.fields(Rates)}
+    return Rates(**{k: v for k, v in d.items() if k in names})
+
+
+@lru_cache(maxsize=16)
+def rates(name: str) -> Rates:
+    """The constants for a GPU of devices.DEVICES: the H200's, scaled by what differs."""
+    own, base = devices.device(name), devices.device("H200")
+    r = measured()
+    if own is base:
+        return r
+    memory = own.dram_bytes_per_s / base.dram_bytes_per_s
+    tensor = base.tensor_flops_per_clk / own.tensor_flops_per_clk
+    # mma.sync reaches 63 % of Hopper's peak; it is the full rate of GPUs without wgmma.
+    mma = r.mma if own.arch.sm == 90 else 4096 * 4 / own.tensor_flops_per_clk
+    slow = base.fp32_fma_per_clk / own.fp32_fma_per_clk
+    l2 = own.sms / base.sms
+    return dataclasses.replace(
+        r,
+        ops={k: (a * max(1.0, slow / 1.0) if slow > 1 else a, b) for k, (a, b) in r.ops.items()},
+        mma=mma,
+        mma_tf32=r.mma_tf32 * mma / r.mma,
+        wgmma={n: c * tensor for n, c in r.wgmma.items()},
+        l2_read=r.l2_read * l2,
+        l2_write=r.l2_write * l2,
+        dram_read=r.dram_read * memory,
+        dram_write=r.dram_write * memory,
+        dram_copy=r.dram_copy * memory,
+        l2_bytes=r.l2_bytes * own.l2_bytes / base.l2_bytes,
+        ghz=own.boost_ghz,
+        error=None,
+        source=f"{r.source}; scaled from the H200 to the {name} by its data sheet: not checked",
+    )
