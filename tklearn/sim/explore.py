@@ -89,8 +89,9 @@ class Act:
 
     kind: "give" (arrivals or bytes for a semaphore's phase), "pass" (a wait for one), "init",
     "come" (to a named barrier), "atomic". turn: the phase or opening that it belongs to; of a pass,
-    how many phases were complete. ends: it completes that. arrival: it is more than bytes.
-    how, where: of an atomic, its kind if it commutes with its like, and the elements.
+    how many phases were complete. left: arrivals and bytes that this phase lacked before. ends: it
+    completes the turn. how, where: of an atomic, its kind if it commutes with its like, and the
+    elements.
     """
 
     kind: str
@@ -99,26 +100,31 @@ class Act:
     ends: bool = False
     arrivals: int = 0
     nbytes: int = 0
+    left: tuple[int, int] = (0, 0)
     how: str = ""
     where: frozenset[int] = frozenset()
 
     def meets(self, other: Act) -> bool:
-        """Whether the order of the two, one right after the other, may matter."""
+        """Whether this, which could be next, has another effect after `other`, which is next."""
         if self.key != other.key:
             return False
-        kinds = {self.kind, other.kind}
+        kinds = (self.kind, other.kind)
         if "init" in kinds:
             return True
-        if kinds == {"atomic"}:
-            return (not self.how or self.how != other.how) and not self.where.isdisjoint(
-                other.where
-            )
-        if kinds == {"pass"}:
+        if kinds == ("atomic", "atomic"):
+            alike = self.how != "" and self.how == other.how
+            return not alike and not self.where.isdisjoint(other.where)
+        if kinds == ("pass", "pass"):
             return False
-        if kinds == {"give", "pass"}:
-            give = self if self.kind == "give" else other
-            return give.ends or (give.arrivals > 0 and give.turn > 0)
-        return self.ends or other.ends or self.turn != other.turn
+        if other.kind == "pass":
+            return other.left == (self.arrivals, -self.nbytes)
+        if self.kind == "pass" or other.ends or self.turn != other.turn:
+            return other.ends or self.turn != other.turn
+        if self.kind == "come":
+            return False
+        pending, lacking = other.left
+        ends = (pending - self.arrivals, lacking + self.nbytes) == (0, 0)
+        return ends or self.arrivals + other.arrivals > pending
 
 
 @dataclass
@@ -272,7 +278,8 @@ class Order(Chooser):
             nbytes = self._mine().pop().nbytes
         key = ("semaphore", sem.index)
         self._thing(key).count = sem.count
-        self._mine().append(Act("give", key, sem.phase, arrivals=n, nbytes=nbytes))
+        left = (sem.pending + n, sem.bytes - nbytes)
+        self._mine().append(Act("give", key, sem.phase, arrivals=n, nbytes=nbytes, left=left))
 
     def _on_expect(self, w: Any, sem: Any, nbytes: int) -> None:
         self._mine().append(Act("expect", ("semaphore", sem.index), nbytes=nbytes))
@@ -280,13 +287,15 @@ class Order(Chooser):
     def _on_bytes(self, w: Any, sem: Any, nbytes: int) -> None:
         key = ("semaphore", sem.index)
         self._thing(key).count = sem.count or 0
-        self._mine().append(Act("give", key, sem.phase, nbytes=-nbytes))
+        left = (sem.pending, sem.bytes + nbytes)
+        self._mine().append(Act("give", key, sem.phase, nbytes=-nbytes, left=left))
 
     def _on_phase(self, w: Any, sem: Any, phase: int) -> None:
         self._mine()[-1].ends = True
 
     def _on_pass(self, w: Any, sem: Any, phase: int) -> None:
-        self._mine().append(Act("pass", ("semaphore", sem.index), phase + 1))
+        left = (sem.pending, sem.bytes)
+        self._mine().append(Act("pass", ("semaphore", sem.index), sem.phase, left=left))
 
     def _on_named(self, w: Any, g: Any) -> None:
         key = ("barrier", g.id)
@@ -454,16 +463,13 @@ class _Place:
         if self._early(thing, x):
             self.meet(given)
             self.after(given)
-        waits = thing.passes.get(x.turn, [])
-        if x.arrivals and x.turn > 0:
-            self.meet(waits)
-            self.after(waits)
         given.append(self.me)
         if x.ends:
             log = self.run.log
             known = self.order
             for i in given[:-1]:
                 known |= log[i].order
+            waits = thing.passes.get(x.turn, [])
             self.meet(i for i in waits if not known >> i & 1)
 
     @staticmethod
