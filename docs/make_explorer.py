@@ -22,7 +22,10 @@ h1 { font-size: 20px; margin: 0; } p { max-width: 62em; margin: 4px 0 10px; }</s
 <h1>Layouts, banks, swizzles</h1>
 <p>Who holds each element of a tensor-core fragment, what one access of shared memory costs, where a
 swizzle puts things, which sectors an access of global memory moves. Click a cell, or walk with Tab
-and the arrow keys and press Enter. The page's address holds what you chose.</p>
+and the arrow keys and press Enter. The page's address holds what you chose. A swizzle may be your
+own: a formula of <code>row</code> and <code>piece</code> (16 bytes), <code>word</code> (4 bytes) or
+<code>addr</code>, as in <code>piece ^ row %% 8</code>, <code>word ^ row</code> or
+<code>addr ^ (addr >> 7 &amp; 7) &lt;&lt; 4</code>.</p>
 <main id="app"></main>
 <noscript>This page needs JavaScript; the notebooks show the same as pictures.</noscript>
 <script type="module">
@@ -44,7 +47,9 @@ function toHash(state) {
 }
 const app = mount(document.getElementById("app"), DATA, fromHash(), toHash);
 addEventListener("hashchange", () => app.set({ ...START, ...fromHash() }));
-window.tkviz = { access, cost, offset, problem, sectors, swizzleAddress, transactions, app };
+window.tkviz = {
+  access, cost, expression, offset, problem, sectors, swizzleAddress, transactions, app,
+};
 </script>
 </html>
 """

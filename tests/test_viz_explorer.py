@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tklearn as tk
 from tklearn import access
 from tklearn.lang import layouts
 from tklearn.lang.layouts import SharedTile
 from tklearn.viz.layout import ownership
+from tklearn.viz.swizzle import address_map
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "explorer.html"
@@ -197,6 +199,88 @@ def test_the_address_holds_the_state(page) -> None:
     assert "not aligned" in said(page)
     page.evaluate("location.hash = '#view=nonsense&lane=abc&evil=1'")
     page.wait_for_function("document.querySelector('[name=view]').value === 'layout'")
+
+
+FORMULAS_OF_ONES_OWN = [
+    "piece ^ row % 8", "piece ^ row & 7", "(piece + row) % 8", "word ^ row", "word ^ row % 8 << 2",
+    "addr ^ (addr >> 7 & 7) << 4", "addr ^ (row & 7) * 16", "row * 3 - 2 + piece // 2 * 5 | 1",
+    "7 - piece", "row << 2 >> 1 ^ word & 12 | addr // 100", "((((piece))))", "piece*8//8%(1+7)",
+]  # fmt: skip
+
+
+@pytest.mark.browser
+def test_a_formula_of_ones_own_is_pythons(page) -> None:
+    page.goto(PAGE.as_uri())
+    values = [
+        {"row": r, "piece": p, "word": 4 * p + 1, "addr": 128 * r + 16 * p}
+        for r, p in product(range(32), range(8))
+    ]
+    ask = "([t, v]) => v.map(x => tkviz.expression(t).at(x))"
+    for text in FORMULAS_OF_ONES_OWN:
+        got = page.evaluate(ask, [text, values])
+        assert got == [eval(text, {}, dict(v)) for v in values], text
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("alert(1)", "there is no alert"), ("constructor", "there is no constructor"),
+        ("__proto__", "there is no __proto__"), ("row.x", ". is not expected"),
+        ("row = 1", "= is not expected"), ("piece ^", "missing at its end"), ("", "missing"),
+        ("(piece", "a ) is missing"), ("piece row", "row is not expected"), ("1e9", "e9"),
+        ("`row`", "is not expected"), ("row" + " + row" * 40, "longer than 120"),
+        ("piece + 1", "outside its place"), ("row % 8", "puts row 0, byte 16 where row 0, byte 0"),
+        ("piece % 0", "outside its place"), ("addr * 2", "outside its place"),
+    ],
+)  # fmt: skip
+def test_what_is_no_swizzle_is_said(page, text, words) -> None:
+    """Nothing of a text is run, and what is no permutation is refused."""
+    tile = {"rows": 32, "cols": 64, "itemsize": 2, "swizzle": -1, "pad": 0, "own": text}
+    page.goto(PAGE.as_uri())
+    assert words in page.evaluate("t => tkviz.problem(t)", tile)
+
+
+@pytest.mark.browser
+def test_a_swizzle_of_ones_own(page) -> None:
+    """Typed, in the address, and the same places and passes as in Python."""
+    page.goto(PAGE.as_uri() + "#view=swizzle&itemsize=2&cols=64")
+    page.select_option("[name=swizzle]", "-1")
+    page.fill("[name=own]", "piece")
+    assert said(page).endswith("8 passes.")
+    page.fill("[name=own]", "")
+    page.type("[name=own]", "piece ^ row % 8")
+    assert page.evaluate("document.activeElement.name") == "own", "the cursor stays"
+    page.click("td[data-at='3,2']")
+    want = address_map(tk.st_bf(32, 64, swizzle=0), own=lambda row, piece: piece ^ row % 8)
+    assert said(page).startswith(f"Row 3, piece 2: byte {want.place[3, 2]},")
+    assert said(page).endswith("1 pass.")
+    tile = {"rows": 32, "cols": 64, "itemsize": 2, "swizzle": -1, "pad": 0, "own": "piece^row%8"}
+    places = "t => Array.from({ length: 256 }, (_, i) => tkviz.offset(t, i >> 3, 8 * (i & 7)))"
+    assert page.evaluate(places, tile) == want.place.ravel().tolist()
+    page.fill("[name=own]", "(piece + row) % 8")
+    address = page.url
+    assert "own=%28piece+%2B+row%29+%25+8" in address
+    page.goto("about:blank")
+    page.goto(address)
+    assert page.input_value("[name=own]") == "(piece + row) % 8"
+    assert said(page).endswith("1 pass.")
+    page.fill("[name=own]", "addr ^ (addr >> 7 & 7) << 4")
+    assert said(page).endswith("1 pass.")
+    page.fill("[name=own]", "row")
+    assert said(page).startswith("Not possible: your function puts row 0, byte 16 where")
+    # words of 4 bytes, by keyboard alone
+    page.goto(PAGE.as_uri() + "#view=swizzle&itemsize=4&cols=32&swizzle=-1&own=word")
+    assert said(page).endswith("32 passes.")
+    page.focus("[name=own]")
+    for key in (" ", "^", " ", "r", "o", "w"):
+        page.keyboard.press(key)
+    assert said(page).endswith("down word 0: 1 pass.")
+    page.select_option("[name=view]", "banks")
+    page.select_option("[name=how]", "column")
+    assert said(page).startswith("1 wavefront (ideal 1)")
+    page.select_option("[name=how]", "ldmatrix")
+    assert said(page) == "Not possible: your function tears 16 bytes apart."
 
 
 @pytest.mark.browser

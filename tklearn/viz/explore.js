@@ -9,8 +9,93 @@ export function swizzleAddress(address, swizzle) {
   return address ^ (((address >> 7) & ((1 << BITS[swizzle]) - 1)) << 4);
 }
 
-// tile: {rows, cols, itemsize, swizzle, pad}. Why it is not possible, or "".
+// A learner's own function: whole numbers, names, + - * // % << >> & ^ | and parentheses, with
+// Python's precedences. Nothing else is read and nothing is run: the text becomes a tree of these.
+const OWN = -1; // as a tile's swizzle
+const NAMES = ["row", "piece", "word", "addr"];
+const LEVELS = [["|"], ["^"], ["&"], ["<<", ">>"], ["+", "-"], ["*", "//", "%"]];
+const DO = {
+  "|": (a, b) => a | b, "^": (a, b) => a ^ b, "&": (a, b) => a & b, "<<": (a, b) => a << b, ">>": (a, b) => a >> b,
+  "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "//": (a, b) => Math.floor(a / b),
+  "%": (a, b) => a - b * Math.floor(a / b),
+};
+
+// {names, at(values)}; an Error says what is wrong with the text.
+export function expression(text) {
+  const tokens = text.match(/\d+|[A-Za-z_]\w*|<<|>>|\/\/|\S/g) || [], names = new Set();
+  let i = 0;
+  if (text.length > 120) throw new Error("it is longer than 120 characters");
+  function level(n) {
+    if (n === LEVELS.length) return atom();
+    let left = level(n + 1);
+    while (LEVELS[n].includes(tokens[i])) {
+      const f = DO[tokens[i++]], a = left, b = level(n + 1);
+      left = (v) => f(a(v), b(v));
+    }
+    return left;
+  }
+  function atom() {
+    const t = tokens[i++];
+    if (t === undefined) throw new Error("something is missing at its end");
+    if (/^\d+$/.test(t)) { const n = Number(t); return () => n; }
+    if (NAMES.includes(t)) { names.add(t); return (v) => v[t]; }
+    if (t === "(") {
+      const inner = level(0);
+      if (tokens[i++] !== ")") throw new Error("a ) is missing");
+      return inner;
+    }
+    throw new Error(/^\w/.test(t) ? `there is no ${t}; there are ${NAMES.join(", ")}` : `${t} is not expected there`);
+  }
+  const at = level(0);
+  if (i < tokens.length) throw new Error(`${tokens[i]} is not expected there`);
+  return { names, at };
+}
+
+// Where a tile's elements lie by its own function: {unit, place(row, byte of the row)}. `addr` gives
+// the new byte address of an element; else the function says in which piece of 16 bytes (with
+// `word`: in which word) of its row a piece is stored.
+function ownPlaces(t) {
+  const { names, at } = expression(t.own), pitch = t.cols * t.itemsize;
+  if (names.has("addr")) {
+    const place = (row, b) => at({ addr: row * pitch + b, row, piece: b >> 4, word: b >> 2 });
+    const whole = count(t.rows).every((r) => count(pitch / 16).every((p) => count(16 / t.itemsize).every((k) =>
+      place(r, 16 * p + k * t.itemsize) === place(r, 16 * p) + k * t.itemsize)));
+    return { unit: whole ? 16 : t.itemsize, step: t.itemsize, free: true, place };
+  }
+  const unit = names.has("word") ? 4 : 16;
+  const place = (row, b) => {
+    const p = Math.floor(b / unit);
+    return row * pitch + at({ row, piece: p, word: p, addr: 0 }) * unit + (b % unit);
+  };
+  return { unit, step: unit, place };
+}
+
+const kept = new Map(); // tile -> its places, or why not
+function own(t) {
+  const key = [t.own, t.rows, t.cols, t.itemsize].join(" ");
+  if (kept.size > 64) kept.clear();
+  if (!kept.has(key)) kept.set(key, checked(t));
+  return kept.get(key);
+}
+
+function checked(t) {
+  let made;
+  try { made = ownPlaces(t); } catch (e) { return { wrong: `in your function, ${e.message}` }; }
+  const pitch = t.cols * t.itemsize, taken = new Map();
+  for (let r = 0; r < t.rows; r++) for (let b = 0; b < pitch; b += made.step) {
+    const a = made.place(r, b), what = `row ${r}, byte ${b}`;
+    const inside = made.free ? a >= 0 && a < t.rows * pitch : a >= r * pitch && a < (r + 1) * pitch;
+    if (!Number.isInteger(a) || !inside || a % made.step) return { wrong: `your function puts ${what} at byte ${a}, outside its place` };
+    if (taken.has(a)) return { wrong: `your function puts ${what} where ${taken.get(a)} is` };
+    taken.set(a, what);
+  }
+  return made;
+}
+
+// tile: {rows, cols, itemsize, swizzle, pad, own}; swizzle -1 is the function `own`. Why it is not
+// possible, or "".
 export function problem(t) {
+  if (t.swizzle === OWN) return t.pad ? "a tile is either swizzled or padded" : own(t).wrong || "";
   if (t.swizzle && t.pad) return "a tile is either swizzled or padded";
   if (t.swizzle && (t.cols * t.itemsize) % t.swizzle)
     return `rows of ${t.cols * t.itemsize} bytes do not divide into ${t.swizzle}-byte swizzles`;
@@ -18,6 +103,7 @@ export function problem(t) {
 }
 
 export function offset(t, row, col) {
+  if (t.swizzle === OWN) return own(t).place(row, col * t.itemsize);
   if (!t.swizzle) return (row * (t.cols + t.pad) + col) * t.itemsize;
   const sub = t.swizzle / t.itemsize;
   const linear = (Math.floor(col / sub) * t.rows + row) * sub + (col % sub);
@@ -94,8 +180,9 @@ export function access(t, how, at) {
   const kind = how === "ldmatrix" ? "ldmatrix" : "ld";
   const width = how === "ldmatrix" ? 4 : how === "wide" ? 16 : t.itemsize;
   const step = how === "ldmatrix" || how === "wide" ? 16 : t.itemsize;
-  const bad = off.some((o) => o >= 0 && o % step);
-  return { kind, width, offsets: off, problem: bad ? "rows are not aligned to 16 bytes" : "" };
+  const bad = off.some((o) => o >= 0 && o % step), torn = t.swizzle === OWN && step > own(t).unit;
+  const why = torn ? "your function tears 16 bytes apart" : bad ? "rows are not aligned to 16 bytes" : "";
+  return { kind, width, offsets: off, problem: why };
 }
 
 export function sectors(off, width) {
@@ -113,6 +200,7 @@ const CSS = `
 .tkx label { white-space: nowrap; }
 .tkx select, .tkx input { font: inherit; color: #111; background: #fff; border: 1px solid #666; padding: 1px 3px; }
 .tkx input { width: 4.5em; }
+.tkx input[type=text] { width: 17em; font-family: monospace; }
 .tkx .scroll { overflow: auto; max-height: 560px; }
 .tkx table { border-collapse: collapse; margin: 2px 0 8px; width: auto; }
 .tkx th { font: 11px sans-serif; color: #444; padding: 0 4px; text-align: right; white-space: nowrap; background: #fff; }
@@ -157,6 +245,12 @@ function number(name, label, value, max, change) {
     const n = Math.floor(Number(box.value));
     if (box.value !== "" && n >= 0 && n <= max) change(n);
   });
+  return el("label", {}, `${label} `, box);
+}
+
+function field(name, label, value, change) {
+  const box = el("input", { name, type: "text", value, maxLength: 120, spellcheck: false });
+  box.addEventListener("input", () => change(box.value));
   return el("label", {}, `${label} `, box);
 }
 
@@ -267,14 +361,15 @@ function tileForm(s, set) {
   return [
     choice("itemsize", "dtype", DTYPES, s.itemsize, (v) => set({ itemsize: Number(v) })),
     choice("cols", "columns", [16, 32, 64, 128].map((x) => [x, x]), s.cols, (v) => set({ cols: Number(v) })),
-    choice("swizzle", "swizzle", [0, 32, 64, 128].map((x) => [x, x ? `${x} bytes` : "none"]), s.swizzle,
+    choice("swizzle", "swizzle", [0, 32, 64, 128, OWN].map((x) => [x, x > 0 ? `${x} bytes` : x ? "my own" : "none"]), s.swizzle,
       (v) => set({ swizzle: Number(v), pad: Number(v) ? 0 : s.pad })),
+    ...(s.swizzle === OWN ? [field("own", "new piece (or word, or addr) =", s.own, (text) => set({ own: text }))] : []),
     choice("pad", "padding", [0, 1, 2, 4, 8, 16].map((x) => [x, x]), s.pad,
       (v) => set({ pad: Number(v), swizzle: Number(v) ? 0 : s.swizzle })),
   ];
 }
 
-const tileOf = (s) => ({ rows: 32, cols: s.cols, itemsize: s.itemsize, swizzle: s.swizzle, pad: s.pad });
+const tileOf = (s) => ({ rows: 32, cols: s.cols, itemsize: s.itemsize, swizzle: s.swizzle, pad: s.pad, own: s.own });
 
 function banksView(s, data, set) {
   const own = data.access && s.source !== "tile";
@@ -335,7 +430,9 @@ function swizzleView(s, data, set) {
     form = tileForm(s, set);
     const wrong = problem(t) || (((t.cols + t.pad) * t.itemsize) % 16 ? "rows are not aligned to 16 bytes" : "");
     if (wrong) return { form, say: `Not possible: ${wrong}.`, parts: [] };
-    place = count(16).map((r) => count((t.cols * t.itemsize) / 16).map((p) => offset(t, r, (p * 16) / t.itemsize)));
+    if (t.swizzle === OWN && own(t).unit < 16) unit = 4;
+    if (t.swizzle === OWN && (own(t).unit < 4 || t.itemsize > unit)) return { form, say: "Not possible to draw: words of 4 bytes are torn apart.", parts: [] };
+    place = count(unit === 4 ? 32 : 16).map((r) => count((t.cols * t.itemsize) / unit).map((p) => offset(t, r, (p * unit) / t.itemsize)));
   }
   const words = unit === 4, step = words ? 32 : 8, rows = Math.min(place.length, words ? 32 : 16);
   const row = Math.min(Math.max(s.row, 0), rows - 1), col = Math.min(s.col, place[0].length - 1);
@@ -461,7 +558,8 @@ function roofsView(s, data, set) {
 
 const VIEWS = { roofs: roofsView, lines: linesView, layout: layoutView, banks: banksView, swizzle: swizzleView, sectors: sectorsView };
 export const START = { view: "layout", what: "", lane: 0, row: -1, col: 0, source: "own", itemsize: 2, cols: 64,
-  swizzle: 0, pad: 0, how: "ldmatrix", at: 0, map: "", stride: 1, shift: 0, counter: "", device: "" };
+  swizzle: 0, pad: 0, how: "ldmatrix", at: 0, map: "", stride: 1, shift: 0, counter: "", device: "",
+  own: "piece ^ row % 8" };
 
 // Draws into `root` and calls changed(state) after every choice.
 export function mount(root, data, given, changed = () => {}) {
@@ -486,6 +584,8 @@ export function mount(root, data, given, changed = () => {}) {
     const old = kept && form.querySelector(`[name="${kept}"]`);
     const same = old && fresh.findIndex((x) => x.querySelector(`[name="${kept}"]`));
     if (old && same >= 0 && old.tagName === "INPUT" && focus === old) {
+      const value = fresh[same].querySelector("input").value; // another one if the state came from outside
+      if (old.value !== value && (old.type === "text" || Number(old.value) !== Number(value))) old.value = value;
       const nodes = fresh.map((x, i) => (i === same ? old.closest("label") : x));
       [...form.children].forEach((x) => { if (!nodes.includes(x)) x.remove(); });
       nodes.forEach((x, i) => { if (x !== old.closest("label")) form.insertBefore(x, i < same ? old.closest("label") : null); });
