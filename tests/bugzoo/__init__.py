@@ -5,6 +5,6 @@ of FACTS.md 10. `tests/test_bugzoo.py` runs them, `on_gpu.py` runs some of them 
 compute-sanitizer.
 """
 
-from . import copies, generic, semaphores
+from . import copies, generic, memory, products, semaphores
 
-KERNELS = (generic, semaphores, copies)  # importing them fills zoo.ZOO
+KERNELS = (generic, semaphores, copies, products, memory)  # importing them fills zoo.ZOO

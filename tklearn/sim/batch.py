@@ -19,6 +19,7 @@ from tklearn.sim import aliases, exchange, memory
 from tklearn.sim.agents import joined
 from tklearn.sim.named import Named
 from tklearn.sim.registers import Pool
+from tklearn.sim.registers import Waiting as RegisterWait
 from tklearn.sim.semaphores import Semaphore
 from tklearn.sim.semaphores import Waiting as PhaseWait
 from tklearn.sim.trace import Trace
@@ -294,6 +295,9 @@ def _advice(left: list[Warp]) -> str:
     for w in left:
         if isinstance(w.waiting, PhaseWait) and w.waiting.missed(w):
             return w.waiting.missing_phase(w)
+    taking = next((w.waiting for w in left if isinstance(w.waiting, RegisterWait)), None)
+    if taking is not None:
+        return taking.advice()
     if any(x.bytes > 0 for x in sems):
         return (
             "tma.expect must name the bytes of exactly the loads that complete on the semaphore in "

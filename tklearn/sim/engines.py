@@ -120,12 +120,21 @@ class Group:
         if not w.checking:
             return
         s = w.here()
+        between = f"between line {self.site.line} and line {s.line}"
+        if self.site.line >= s.line:
+            between = f"after line {self.site.line}, before line {s.line} runs again"
+        hint = f"put warpgroup.mma_async_wait() {between}"
+        if self is w.products.open:
+            hint = (
+                f"put warpgroup.mma_commit_group() after line {self.site.line}, or leave "
+                "commit=False out: mma_async_wait waits only for groups that were committed"
+            )
         raise w.fault(
             "TK521",
             f"'{tile.name}' ({tile.type}) is {how} while the wgmma of line {self.site.line} may "
             f"still be using it (lines {self.site.line} and {s.line})",
             s,
-            hint=f"put warpgroup.mma_async_wait() between line {self.site.line} and line {s.line}",
+            hint=hint,
         )
 
 

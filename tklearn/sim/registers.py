@@ -42,6 +42,13 @@ class Waiting:
         self.pool.held[w.id] = self.n
         self.pool.lines[w.id] = self.site.line
 
+    def advice(self) -> str:
+        return (
+            "what increase_registers takes, others must have given with decrease_registers: the "
+            f"registers a thread of all {len(self.pool.held)} warps may add up to "
+            f"{POOL // 32}"
+        )
+
     def says(self) -> str:
         held = sum(self.pool.held) * 32
         return (
