@@ -95,11 +95,13 @@ def memory() -> Iterator[Case]:
             x = Array("int32", (kib * 256,), f"chain:{hop}")
             yield Case("chain", p, micro.global_chain(w), grid, (N, x, LINES), (64, 320))
     for write in (0, 1, 2):
-        for mib in (4, 16, 32, 512):
+        for mib in (4, 16, 24, 32, 40, 48, 64, 512):
             for blocks in (1, 16, SMS, 2 * SMS):
                 w = 16
+                if mib in (24, 40, 48, 64) and (write or blocks != SMS):
+                    continue
                 n = max(mib * MIB // (blocks * w * 4096), 1) if blocks >= SMS else 16
-                laps = 8 if mib < 64 and blocks >= SMS else 1
+                laps = 8 if mib <= 64 and blocks >= SMS else 1
                 if blocks < SMS and mib != 16:
                     continue
                 rows = max(n * blocks * w, 16 * 2 * SMS)
@@ -177,8 +179,8 @@ def warpgroups() -> Iterator[Case]:
 
 
 def transfers() -> Iterator[Case]:
-    for rows, cols in ((16, 64), (64, 64), (128, 64), (64, 32), (256, 64)):
-        for stages in (1, 4):
+    for rows, cols, deep in ((16, 64, 16), (64, 64, 8), (128, 64, 8), (64, 32, 8), (256, 64, 4)):
+        for stages in (1, deep):
             for mib, blocks in ((16, 1), (16, SMS), (1024, SMS)):
                 tiles = mib * MIB // (rows * cols * 2)
                 p = {"rows": rows, "cols": cols, "stages": stages, "mib": mib, "blocks": blocks}
@@ -212,18 +214,25 @@ def cases() -> list[Case]:
 
 
 # ------------------------------------------------------------------------------ compile, run
+def small_arguments(case: Case) -> list[Any]:
+    """Arguments of the right types, arrays of one element."""
+    out: list[Any] = []
+    for a in case.args:
+        if isinstance(a, Array):
+            out.append(np.zeros((1,) * len(a.shape), numpy_type(a.dtype)))
+        else:
+            out.append(1 if a is N else a)
+    return out
+
+
 def compile_case(i: int) -> str:
     """Compiles case i for sm_90a into the disk cache; what went wrong, or its registers."""
     from tklearn.cuda.compile import compile_source
     from tklearn.cuda.emit import emit
 
     case = cases()[i]
-    small = [
-        np.zeros((1,) * len(a.shape), numpy_type(a.dtype)) if isinstance(a, Array) else 1
-        if a is N else a for a in case.args
-    ]  # fmt: skip
     try:
-        facts = compile_source(emit(case.kernel.ir(*small)), 90).facts
+        facts = compile_source(emit(case.kernel.ir(*small_arguments(case))), 90).facts
     except Exception as e:  # noqa: BLE001  (one case must not stop the others)
         return f"{case.group} {case.params}: {type(e).__name__}: {e}"
     return f"{case.group} {case.params}: {facts}"

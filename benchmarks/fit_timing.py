@@ -1,0 +1,263 @@
+"""Makes the constants of the time estimate from what calibrate.py measured, and from nothing else.
+
+    python benchmarks/fit_timing.py [results/calibration_h200.json] [--check]
+
+Writes tklearn/sim/timing/h200.json. `--check` then predicts each micro-benchmark with the model.
+Each function below says how one group of constants follows from the measured seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+TABLE = HERE.parent / "tklearn" / "sim" / "timing" / "h200.json"
+sys.path[:0] = [str(HERE), str(HERE / "probes"), str(HERE.parent)]
+
+Row = dict[str, Any]
+
+
+class Measured:
+    """The rows of a calibration, and cycles from them."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.rows: list[Row] = data["rows"]
+        self.sms: int = data["sms"]
+        self.data = data
+        self.ghz = statistics.median(r["ghz"] for r in self.rows)
+
+    def find(self, group: str, cold: bool = False, **params: Any) -> Row:
+        """The one row of a group with these parameters."""
+        found = [
+            r for r in self.rows
+            if r["group"] == group and r["cold"] == cold
+            and all(r["params"].get(k) == v for k, v in params.items())
+        ]  # fmt: skip
+        if len(found) != 1:
+            raise KeyError(f"{len(found)} rows of {group} {params}")
+        return found[0]
+
+    def cycles(self, group: str, **params: Any) -> float:
+        """Cycles of one repetition."""
+        r = self.find(group, **params)
+        return float(np.diff(r["seconds"])[0] / np.diff(r["n"])[0] * r["ghz"] * 1e9)
+
+    def seconds(self, group: str, cold: bool = False, **params: Any) -> float:
+        return float(self.find(group, cold, **params)["seconds"][0])
+
+
+def operations(m: Measured) -> dict[str, tuple[float, float]]:
+    """Slots and special-function cycles a register, from 16 warps (4 on each scheduler)."""
+
+    def tile(name: str) -> float:  # 32 registers a lane
+        return m.cycles("tile_op", op=name, warps=16) / 4 / 32
+
+    def lane(name: str) -> float:  # eight in a row
+        return m.cycles("lane_op", op=name, warps=16) / 4 / 8
+
+    add = tile("add")
+    iadd = lane("iadd") / 2  # an exclusive or, an addition
+    # A map's instruction and what it costs the special-function unit; e^x multiplies first.
+    return {
+        "add": (add, 0.0),
+        "max": (max(tile("max") - add, add), 0.0),
+        "exp2": (add, tile("exp2")),
+        "exp": (2 * add, tile("exp2")),
+        "log2": (2 * add, tile("log2")),
+        "rsqrt": (add, tile("rsqrt")),
+        "divide": (tile("divide"), tile("rsqrt")),
+        "convert": (tile("convert") - add, 0.0),  # to bf16 and back
+        "tril": (tile("tril"), 0.0),
+        "swap": (tile("swap") / 2, 0.0),
+        "iadd": (iadd, 0.0),
+        "imul": (max(lane("imul") - iadd, iadd), 0.0),
+        "idiv": (max(lane("idiv") - iadd, iadd), 0.0),
+    }
+
+
+def latencies(m: Measured) -> dict[str, float]:
+    """Cycles from issue to use, from chains of one warp on each SM."""
+    steps = {n: m.cycles("wgmma", groups=1, n=n, late=0, registers=0) for n in (64, 128, 256)}
+    work = {n: m.cycles("wgmma", groups=1, n=n, late=1, registers=0) for n in (64, 128, 256)}
+    l2 = m.cycles("chain", kib=4096, warps=1, blocks=m.sms)
+    box = m.cycles("tma", rows=16, cols=64, stages=1, mib=16, blocks=m.sms)
+    return {
+        "math": m.cycles("lane_op", op="fadd", warps=1) / 8,
+        "shuffle": m.cycles("lane_op", op="shuffle", warps=1) / 8,
+        "shared": m.cycles("shared", stride=1, warps=1) / 8,
+        "l1": m.cycles("chain", kib=16, warps=1, blocks=m.sms),
+        "l2": l2,
+        "dram": m.cycles("chain", kib=1024 * 1024, warps=1, blocks=m.sms),
+        "mma": m.cycles("mma", m=16, n=16, k=16, warps=4, dtype="bf16"),
+        "wgmma": max(statistics.median(steps[n] - work[n] for n in steps), 0.0),
+        "tma": max(box - l2, 0.0),
+    }
+
+
+def tensor_cores(m: Measured) -> dict[str, Any]:
+    """Cycles of mma.sync on one scheduler, and of wgmma by its columns."""
+    mma = min(m.cycles("mma", m=64, n=64, k=16, warps=w, dtype="bf16") / (w / 4) for w in (4, 8))
+    tf32 = m.cycles("mma", m=64, n=64, k=16, warps=4, dtype="tf32")
+    wgmma = {}
+    for n in (16, 32, 64, 128, 256):
+        each = [m.cycles("wgmma", groups=g, n=n, late=1, registers=0) / g / 4 for g in (1, 2)]
+        wgmma[str(n)] = min(each)
+    return {"mma": mma / 32, "mma_tf32": tf32 / 64, "wgmma": wgmma}
+
+
+def barriers(m: Measured) -> dict[str, tuple[float, float]]:
+    """A straight line over the number of warps; a semaphore: to wake a warp, and to pass."""
+    out = {}
+    for kind in ("block", "named"):
+        warps = [1, 4, 8, 16, 32]
+        each, base = np.polyfit(warps, [m.cycles("barrier", kind=kind, warps=w) for w in warps], 1)
+        out[kind] = (max(float(base), 0.0), max(float(each), 0.0))
+    alone = m.cycles("barrier", kind="semaphore", warps=1)
+    four = m.cycles("barrier", kind="semaphore", warps=4)
+    out["semaphore"] = (max(four - alone / 2, 0.0), alone / 2)
+    return out
+
+
+def memory(m: Measured) -> dict[str, float]:
+    """Bandwidths, from streams of 16 warps with 4 KiB each under way."""
+
+    def rate(write: int, mib: int, blocks: int, moves: int = 1) -> float:
+        r = m.find("stream", write=write, mib=mib, blocks=blocks)
+        p = r["params"]
+        nbytes = 4096 * p["warps"] * p["tiles"] * p["blocks"] * moves
+        return float(nbytes * np.diff(r["n"])[0] / np.diff(r["seconds"])[0])
+
+    per_cycle = m.ghz * 1e9
+    grids = (m.sms, 2 * m.sms)
+    read = max(rate(0, mib, b) for mib in (4, 16) for b in grids)
+    dram_read = max(rate(0, 512, b) for b in grids)
+    big, small = (m.seconds("copy", cold=True, kib=k) for k in (1048576, 262144))
+    return {
+        "sm_l2": rate(0, 16, 1) / per_cycle,
+        "l2_read": read / per_cycle,
+        "l2_write": max(rate(2, mib, b) for mib in (4, 16) for b in grids) / per_cycle,
+        "dram_read": dram_read,
+        "dram_write": max(rate(2, 512, b) for b in grids),
+        "dram_copy": 2 * (1048576 - 262144) * 1024 / (big - small),
+        "l2_bytes": _kept(m, rate, read, dram_read),
+    }
+
+
+def _kept(m: Measured, rate: Any, read: float, dram: float) -> float:
+    """Up to which footprint less than half of a stream comes from DRAM."""
+    kept = 4.0
+    for mib in (16, 24, 32, 40, 48, 64):
+        far = (1 / rate(0, mib, m.sms) - 1 / read) / (1 / dram - 1 / read)
+        if far > 0.5:
+            break
+        kept = mib
+    return kept * (1 << 20)
+
+
+def tma(m: Measured) -> dict[str, float]:
+    """The engine's time for a box: a straight line over its bytes, from many boxes under way."""
+    sizes, took = [], []
+    for rows, deep in ((16, 16), (64, 8), (128, 8), (256, 4)):
+        sizes.append(rows)  # in 128-byte rows
+        took.append(m.cycles("tma", rows=rows, cols=64, stages=deep, mib=16, blocks=1))
+    each, base = np.polyfit(sizes, took, 1)
+    return {"tma_issue": max(float(base), 1.0), "tma_box": max(float(each), 0.0)}
+
+
+def launches(m: Measured) -> dict[str, float]:
+    """A launch, and what one block more costs an SM and the GPU's dispatcher."""
+    grids = (64 * m.sms, 512 * m.sms)
+
+    def more(warps: int) -> float:  # cycles of the GPU for one block more
+        a, b = (m.seconds("launch", warps=warps, blocks=g) for g in grids)
+        return (b - a) / (grids[1] - grids[0]) * m.ghz * 1e9
+
+    adds = m.find("atomic", n=33)["seconds"][0] - m.find("atomic", n=1)["seconds"][0]
+    return {
+        "launch": m.seconds("launch", warps=4, blocks=m.sms),
+        "launch_cold": m.seconds("launch", cold=True, warps=4, blocks=m.sms),
+        "dispatch": more(1),
+        "block": more(32) * m.sms * 2,  # of blocks of 32 warps an SM holds two
+        "atomic": adds / (32 * 16 * m.sms) * m.ghz * 1e9,
+    }
+
+
+def fit(data: dict[str, Any]) -> dict[str, Any]:
+    """All constants."""
+    m = Measured(data)
+    table = {
+        "ops": operations(m), "latency": latencies(m), **tensor_cores(m), "barrier": barriers(m),
+        **memory(m), **tma(m), **launches(m), "ghz": m.ghz,
+    }  # fmt: skip
+    old = json.loads(TABLE.read_text()) if TABLE.is_file() else {}
+    return {
+        **table,
+        "error": old.get("error"),  # timing_error.py writes it
+        "source": f"benchmarks/fit_timing.py from micro-benchmarks on an {data['device']}, "
+        f"driver {data['driver']}, {data['date'][:10]}",
+    }
+
+
+def rounded(x: Any) -> Any:
+    """Four significant digits everywhere."""
+    if isinstance(x, dict):
+        return {k: rounded(v) for k, v in x.items()}
+    if isinstance(x, tuple | list):
+        return [rounded(v) for v in x]
+    return float(f"{x:.4g}") if isinstance(x, float) else x
+
+
+def check(data: dict[str, Any]) -> None:
+    """What the model says of the micro-benchmarks themselves."""
+    import calibrate
+
+    from tklearn.sim.timing import estimate
+
+    measured = {
+        (r["group"], json.dumps(r["params"], sort_keys=True), r["cold"]): r for r in data["rows"]
+    }
+    errors: dict[str, list[float]] = {}
+    for c in calibrate.cases():
+        row = measured.get((c.group, json.dumps(c.params, sort_keys=True), c.cold))
+        if row is None:
+            continue
+        small = calibrate.small_arguments(c)
+        spec = c.kernel.ir(*small)
+        grid = c.grid if isinstance(c.grid, tuple) else (c.grid,)
+        for n, seconds in zip(c.repeat, row["seconds"], strict=True):
+            args = [
+                a.shape if isinstance(a, calibrate.Array) else n if a is calibrate.N else a
+                for a in c.args
+            ]
+            e = estimate(spec, (*grid, 1, 1)[:3], args, warm=not c.cold, ghz=row["ghz"])
+            errors.setdefault(c.group, []).append(e.seconds / seconds - 1)
+            us, model = seconds * 1e6, e.seconds * 1e6
+            name = f"{c.group:10} {c.params!s:70.70} n={n:4}"
+            print(f"{name} {us:9.2f} us, model {model:9.2f} us {100 * (model / us - 1):+6.0f} %")
+    for group, es in errors.items():
+        print(f"{group:10} median |error| {100 * statistics.median(map(abs, es)):.0f} %")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    default = HERE / "results" / "calibration_h200.json"
+    parser.add_argument("source", type=Path, nargs="?", default=default)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    data = json.loads(options.source.read_text())
+    TABLE.write_text(json.dumps(rounded(fit(data)), indent=1) + "\n")
+    print(TABLE.read_text())
+    if options.check:
+        check(data)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
