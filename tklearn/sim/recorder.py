@@ -45,8 +45,8 @@ class Draft:
 class Recorder:
     """Keeps what happens in the batch that it watches, which has one block."""
 
-    def __init__(self, kernel: ir.Kernel, most: int = MOST) -> None:
-        self.kernel, self.half = kernel, max(most // 2, 1)
+    def __init__(self, kernel: ir.Kernel) -> None:
+        self.kernel, self.half = kernel, MOST // 2
         self.first: list[Draft] = []
         self.rest: deque[Draft] = deque()
         self.dropped: dict[str, dict[str, Any]] = {}  # the state that moments left out had changed
@@ -66,6 +66,7 @@ class Recorder:
         self.parts: dict[str, set[Any]] = {}  # tile -> copies into it that are under way
         self.using: dict[str, dict[int, str]] = {}  # tile -> asynchronous readers
         self.roles: dict[int, str] = {}
+        self.sems: set[str] = set()
         self.last: Draft | None = None
         self.found: tuple[Any, int, int, str] | None = None  # the earlier access of a race
 
@@ -78,6 +79,7 @@ class Recorder:
         start = self.add("start", 0, self.kernel.loc.line)
         for i in range(self.kernel.warps):
             start.changes[f"warp {i}"] = _runs(self.kernel.loc.line)
+        self.sems = {sem.name for sem in batch.semaphores}
         for sem in batch.semaphores:
             start.changes[f"semaphore {sem.name}"] = _semaphore(sem)
         for name, tile in self.tiles.items():
@@ -138,6 +140,8 @@ class Recorder:
             m.says = f"warp {w.id} waits: {says}"
             m.changes[f"warp {w.id}"] = {"line": s.line, "does": "waits", "for": what}
             self.waits[w.id] = m.n
+            if what in self.sems:
+                self.roles.setdefault(w.id, "consumer")
 
     def _last_line(self, w: Any, line: int) -> int:
         for m in reversed(self.rest or self.first):
@@ -351,7 +355,8 @@ class Recorder:
     def counted(self, w: Any, s: Any, delta: Any) -> None:
         """A memory or tensor operation was counted: keep those that no other event tells of."""
         kind = next((k for key, k in COUNTED if key in delta.values), None)
-        if kind is None:
+        effect = getattr(getattr(s.node, "op", None), "effect", "")
+        if kind is None or effect == "load_async":
             return
         what = _array(s.node, "global") if kind != "mma" and s.node is not None else ""
         last = self.last
@@ -431,7 +436,7 @@ class Recorder:
             pair = late[-1:]
             early = [m for m in every if m.line == then and m not in pair]
             early = [m for m in early if other is None or m.warp == other] or early
-            early = [m for m in early if what.startswith(m.what or "?")] or early
+            early = [m for m in early if _names(m.what, what)] or early
             starts = [m for m in early if m.kind not in ("land", "phase", "bytes")]
             pair = [*(starts or early)[-1:], *pair]
         if kind != "deadlock" and (not pair or pair[-1].line != line):
@@ -505,6 +510,7 @@ class Watched:
             m = r.add(kind, w.id, s.line, self.mem.name)
             what = {"load": "the TMA load of", "store": "the TMA store of"}.get(kind, "a wgmma on")
             m.says = f"warp {w.id} starts {what} {self.mem.name}"
+            r._goes(m)
             raise
         r.operands.setdefault(w.id, []).append(self.mem.name)
         return rec
@@ -536,8 +542,11 @@ def _written(mem: Any) -> str:
 
 def _semaphore(sem: Any) -> dict[str, Any]:
     return {
-        "count": sem.count, "phase": sem.phase, "pending": sem.pending, "bytes": sem.bytes,
-    }  # fmt: skip
+        "count": sem.count,
+        "phase": sem.phase - getattr(sem, "base", 0),
+        "pending": sem.pending,
+        "bytes": sem.bytes,
+    }
 
 
 def _short(sem: Any) -> str:
@@ -549,6 +558,11 @@ def _short(sem: Any) -> str:
 
 def _n(n: int | None, noun: str) -> str:
     return f"{n} {noun}" + "s" * (n != 1)
+
+
+def _names(tiles: str, element: str) -> bool:
+    """Whether one of these tiles holds the element that a message names."""
+    return any(x and f"{element}[".startswith(f"{x}[") for x in tiles.split(", "))
 
 
 def _places(numbers: Any, place: dict[int, int]) -> tuple[int, ...]:

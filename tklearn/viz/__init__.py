@@ -7,5 +7,8 @@ from tklearn.viz.lines import lines
 from tklearn.viz.picture import Picture
 from tklearn.viz.roofline import roofline
 from tklearn.viz.swizzle import swizzle
+from tklearn.viz.timeline import Units, timeline
 
-__all__ = ["Picture", "banks", "coalescing", "layout", "lines", "roofline", "swizzle"]
+__all__ = [
+    "Picture", "Units", "banks", "coalescing", "layout", "lines", "roofline", "swizzle", "timeline",
+]  # fmt: skip

@@ -563,6 +563,7 @@ export const START = { view: "layout", what: "", lane: 0, row: -1, col: 0, sourc
 
 // Draws into `root` and calls changed(state) after every choice.
 export function mount(root, data, given, changed = () => {}) {
+  if (data.timeline) return stepper(root, data, given, changed); // timeline.js, appended for these
   let state = { ...START, ...given };
   const box = el("div", { className: "tkx" });
   const form = el("form", {}), out = el("div", { className: "scroll" });

@@ -26,8 +26,10 @@ from tklearn.viz.layout import Ownership, ownership
 from tklearn.viz.picture import Picture
 from tklearn.viz.roofline import Roofline
 from tklearn.viz.swizzle import AddressMap
+from tklearn.viz.timeline import LOOK, OTHERS, Drawn, fault_lines
 
 SCRIPT = Path(__file__).with_name("explore.js")
+STEPPER = Path(__file__).with_name("timeline.js")  # more of it, for timelines
 
 
 def ownership_data(o: Ownership) -> dict[str, Any]:
@@ -107,6 +109,30 @@ def _roofs(r: Roofline) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"roofs": roofs}, {"view": "roofs", "device": r.device, "row": 0}
 
 
+def _timeline(d: Drawn) -> tuple[dict[str, Any], dict[str, Any]]:
+    t, rows = d.timeline, d.rows
+    kept = ("round", "warp", "kind", "line", "what", "says", "count", "changes", "ends")
+    data = {
+        "kernel": t.kernel,
+        "warps": t.warps,
+        "roles": list(t.roles),
+        "source": {str(n): text for n, text in t.source.items()},
+        "semaphores": list(t.semaphores),
+        "tiles": list(t.tiles),
+        "moments": [{k: getattr(m, k) for k in kept} for m in t.moments],
+        "at": [list(x) for x in rows.at],
+        "rows": [list(r) for r in rows.rows],
+        "bars": [[b.row, b.start, b.end, b.style, b.text, b.moments] for b in rows.bars],
+        "marks": [i for i in rows.marks if i >= 0],
+        "end": rows.end,
+        "axis": rows.axis,
+        "look": {k: list(v) for k, v in LOOK.items()} | {k: ["", "", v] for k, v in OTHERS.items()},
+        "fault": fault_lines(t),
+    }  # fmt: skip
+    n = len(t.moments) - 1 if t.fault is not None else 0
+    return {"timeline": data}, {"view": "timeline", "n": n, "follow": ""}
+
+
 def widget_data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a picture's data are for explore.js, and the state to start in. Error TK600."""
     if isinstance(data, Ownership):
@@ -121,10 +147,12 @@ def widget_data(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         return _lines(data)
     if isinstance(data, Roofline):
         return _roofs(data)
+    if isinstance(data, Drawn):
+        return _timeline(data)
     raise FigureError(
         "TK600",
         "this picture has no widget",
-        hint="those of layout, banks, swizzle, coalescing, lines and roofline have one",
+        hint="those of layout, banks, swizzle, coalescing, lines, roofline and timeline have one",
     )
 
 
@@ -168,6 +196,8 @@ def _make(data: dict[str, Any], state: dict[str, Any]) -> Any:
         return None
 
     script = SCRIPT.read_text(encoding="utf-8")
+    if "timeline" in data:
+        script += STEPPER.read_text(encoding="utf-8")
 
     class Explorer(anywidget.AnyWidget):
         _esm = script
