@@ -6,6 +6,7 @@ recording whose kernel or data are no longer what patterns.py makes fails: recor
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tklearn import access
 from tklearn.lang import ir
 from tklearn.report import METRICS
 
@@ -129,3 +131,54 @@ def test_something_is_recorded() -> None:
     if not recorded():
         pytest.skip("no recordings yet: python benchmarks/counters.py on a GPU")
     assert len(recorded()) >= 112
+
+
+ASYNC = json.loads((DATA / "async_h200.json").read_text())["recordings"]
+
+
+def test_writes_of_cp_async_are_no_exact_model(monkeypatch) -> None:
+    """Why a Report does not count them: as plain stores, which is exact for single warps, they are
+    9 of 11 launches; the others read more, for no reason that we know. docs/counters.md says so.
+    """
+    from tklearn.sim import counters as model
+
+    async_delta = model._async_delta
+
+    def with_writes(copy: Any, warp: int, start: int) -> Any:
+        made = async_delta(copy, warp, start)
+        wave, ideal = access.shared_many("st", copy.width, copy.shared_offsets[warp])
+        made.values["writes"] = int(wave.sum())
+        made.values["waits"] = int((wave - ideal).sum())
+        return made
+
+    monkeypatch.setattr(model, "_async_delta", with_writes)
+    model.copy_delta.cache_clear()
+    ca = {r["name"]: r["counters"] for r in ASYNC if r["counters"]["cp_async_sectors_access"]}
+    assert len(ca) == 11, "the launches with cp.async.ca"
+    differ = {}
+    monkeypatch.delitem(sys.modules, "patterns")
+    fresh = importlib.import_module("patterns")  # its kernels have not run; the gallery's have
+    for case in fresh.generated():
+        if case.name in ca:
+            run = case.kernel.sim[case.grid](*case.args(), **case.consts)
+            mine = tuple(sum(c.get(k, 0) for c in run.lines.values()) for k in ("writes", "waits"))
+            keys = ("cp_async_shared_wavefronts", "cp_async_shared_conflicts")
+            counted = ca.pop(case.name)
+            measured = tuple(counted[k] for k in keys)
+            if mine != measured:
+                differ[case.name] = (mine, measured)
+    model.copy_delta.cache_clear()
+    assert list(ca) == ["gemm small bf16 65x70x33"]
+    assert differ == {
+        "087 async f32 col 48x48": ((960, 672), (984, 696)),
+        "095 async bf16 row 32x16": ((64, 32), (96, 64)),
+    }
+    text = (ROOT / "docs" / "counters.md").read_text(encoding="utf-8")
+    assert "in 9 of\n  11 with .ca" in text
+
+
+def test_the_page_on_counters_has_each() -> None:
+    text = (ROOT / "docs" / "counters.md").read_text(encoding="utf-8")
+    for key, (metric, unit) in METRICS.items():
+        row = f"| `{key}` | {f'`{metric}`' if metric else 'none'} | {unit} |"
+        assert row in text.splitlines(), "docs/counters.md: this row is missing or different"
