@@ -27,7 +27,6 @@ from tklearn.sim.timing.walk import Walker, depends_on_block, parameters
 
 SAMPLES = 4  # blocks that are walked along an axis of the grid on which the work depends
 SURVEYED = 512  # blocks of a wave whose places are compared
-BUSY_EVENTS = 6000  # a block with more events than this has its long loops cut
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,28 @@ def guess_registers(spec: ir.Kernel) -> int:
     return int(min(n, most, 255))
 
 
-Pair = tuple[Program, Program | None]
+@dataclass
+class Walked:
+    """One block: with long loops cut; with a lap more of the outer ones, of the inner ones."""
+
+    short: Program
+    outer: Program | None
+    inner: Program | None
+
+    def full(self, of: Any) -> float:
+        """A quantity of the whole block, from those of the cut ones.
+
+        It is linear in the laps of the outer loop, and what a turn of that adds is linear in the
+        laps of the inner one.
+        """
+        a = float(of(self.short))
+        if self.outer is None:
+            return a
+        more, most, times = self.short.stretch
+        total = a + (float(of(self.outer)) - a) * more
+        if self.inner is not None:
+            total += (float(of(self.inner)) - a) * most * times
+        return total
 
 
 class _Job:
@@ -140,9 +160,9 @@ class _Job:
             return Estimate(launch, 0.0, self.ghz, self.gpu.name, self.resident, 0.0, lane,
                             guessed, {}, "launch", {}, self.rates.error)  # fmt: skip
         survey = self._survey()
-        programs = [self._program(b) for b in self._sampled()]
+        programs = [self._programs(b) for b in self._sampled()]
         share = self._share(programs, survey)
-        found = [self._cycles(short, long, share) for short, long in programs]
+        found = [self._cycles(p, share) for p in programs]
         total = sum(c for c, _ in found) / len(found)
         if len(found) > 1:  # uneven blocks: the last ones to end are not the average ones
             total += (max(c for c, _ in found) - total) / max(self.each, 1)
@@ -177,17 +197,20 @@ class _Job:
         out = [(x, y, z) for z in axes[2] for y in axes[1] for x in axes[0]]
         return out[:: max(len(out) // 6, 1)]
 
-    def _walk(self, block: tuple[int, int, int], laps: int | None) -> Program:
+    def _walk(self, block: tuple[int, int, int], laps: tuple[int, int]) -> Program:
         made = Walker(self.spec, self.grid, self.params, block, self.costs, laps).walk()
         self.notes += made.notes
         return made
 
-    def _program(self, block: tuple[int, int, int]) -> Pair:
-        """A block's program; where it is long, one with few laps of its loops and one with more."""
-        short = self._walk(block, 1)
-        if short.stretch == 1.0:
-            return short, None
-        return short, self._walk(block, 2)
+    def _programs(self, block: tuple[int, int, int]) -> Walked:
+        """A block with its long loops cut short; and where there are any, with a lap more."""
+        short = self._walk(block, (1, 1))
+        outer, inner, _ = short.stretch
+        return Walked(
+            short,
+            self._walk(block, (2, 1)) if outer else None,
+            self._walk(block, (1, 2)) if inner else None,
+        )
 
     def _survey(self) -> Survey:
         """How much of what a wave of blocks loads is shared between them."""
@@ -201,7 +224,7 @@ class _Job:
         return survey
 
     # -------------------------------------------------------------------------------- memory
-    def _share(self, programs: list[Pair], survey: Survey) -> Share:
+    def _share(self, programs: list[Walked], survey: Survey) -> Share:
         r = self.rates
         loads, stores = self._traffic(programs)
         sizes = {p.number: p.nbytes for p in self.params if isinstance(p, Global)}
@@ -236,16 +259,15 @@ class _Job:
             sms=self.active,
         )
 
-    def _traffic(self, programs: list[Pair]) -> tuple[dict[int, float], dict[int, float]]:
+    def _traffic(self, programs: list[Walked]) -> tuple[dict[int, float], dict[int, float]]:
         """Bytes of the whole grid between L1 and L2, by array."""
         out: tuple[dict[int, float], dict[int, float]] = ({}, {})
         each = self.blocks / len(programs)
-        for short, long in programs:
+        for p in programs:
             for into, name in zip(out, ("loads", "stores"), strict=True):
-                more = getattr(long, name) if long is not None else {}
-                for a, b in getattr(short, name).items():
-                    full = b + (more.get(a, b) - b) * short.stretch
-                    into[a] = into.get(a, 0.0) + full * each
+                for a in getattr(p.short, name):
+                    nbytes = p.full(lambda q, a=a, name=name: getattr(q, name).get(a, 0.0))
+                    into[a] = into.get(a, 0.0) + nbytes * each
         return out
 
     def _floor(self) -> float:
@@ -256,13 +278,16 @@ class _Job:
         )
 
     # --------------------------------------------------------------------------------- replay
-    def _cycles(self, short: Program, long: Program | None, share: Share) -> tuple[float, Played]:
-        """Cycles of the SM that has most blocks, all of them like this program."""
-        a, played = self._play(short, share)
-        if long is None:
-            return a, played
-        b, played = self._play(long, share)
-        return a + (b - a) * short.stretch, played
+    def _cycles(self, walked: Walked, share: Share) -> tuple[float, Played]:
+        """Cycles of the SM that has most blocks, all of them like this one."""
+        played: dict[int, tuple[float, Played]] = {}
+
+        def cycles(p: Program) -> float:
+            if id(p) not in played:
+                played[id(p)] = self._play(p, share)
+            return played[id(p)][0]
+
+        return walked.full(cycles), played[id(walked.short)][1]
 
     def _play(self, program: Program, share: Share) -> tuple[float, Played]:
         each, resident = self.each, self.resident

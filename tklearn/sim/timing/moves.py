@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tklearn import access
-from tklearn.lang import ir
+from tklearn.lang import ir, plans
 from tklearn.lang.types import GL, RT, ST, Shared
 from tklearn.sim import counters
 from tklearn.sim.memory import geometry
@@ -22,6 +22,7 @@ from tklearn.sim.timing.program import Event
 from tklearn.sim.timing.values import Global, Place, Values, _first
 
 ndarray = np.ndarray
+ROLLED = 12.0  # slots of a turn of the loop that copies what is not whole or not aligned
 ADDRESS = 1.5  # slots of an access besides the access: its address, and its predicate
 
 
@@ -243,31 +244,39 @@ class Moves(Values):
         start = int(_first(offset)) % (128 if kind == "async" else 32)
         pitch = g.strides4[2] * g.itemsize
         v = counters.copy_delta(kind, geo.tile, threads, rank, pitch, limit, start).values
+        chunk = plans.copy_chunk(geo.tile, start, pitch, limit is None, kind == "store")
+        fast = limit is None and chunk == geo.tile.chunk  # else: a loop that is not unrolled
         far = "st" if kind == "store" else "ld"
         requests, sectors = v.get(f"global_{far}_requests", 0), v.get(f"global_{far}_sectors", 0)
         near = v.get("shared_ld_wavefronts", 0) + v.get("shared_st_wavefronts", 0)
-        if kind == "async":
+        slots = requests * (1 + ADDRESS / 2 if fast else ROLLED) + 6
+        latency = self.costs.rates.latency
+        if kind == "async" and chunk >= 4:
             made = self.event(P.ASYNC, line)
-            made.math += requests * (1 + ADDRESS / 2) + 6
+            made.math += slots
             made.shared = v.get("cp_async_bytes", 0) / 128
             made.requests, made.sectors, made.array = requests, sectors, g.number
             self.emit(made)
             return
-        first = self.event(P.LOAD if kind == "load" else P.SHARED, line)
-        first.math += requests * (1 + ADDRESS / 2) + 6
-        first.requests, first.array = requests, g.number
-        if kind == "load":
-            first.sectors = sectors
+        store = kind == "store"
+        first = self.event(P.SHARED if store else P.LOAD, line)
+        first.math += slots
+        first.array = g.number
+        if store:
+            first.shared = near
+            first.chain = latency["shared"]
         else:
-            first.shared, first.requests = near, 0
-            first.chain = self.costs.rates.latency["shared"]
+            first.requests, first.sectors, first.chain = requests, sectors, 0.0
+        if not fast:  # each turn of the loop waits for its own load
+            first.chain += (requests - 1) * latency["shared" if store else "l2"]
+            first.whole = True
         self.reads = {self.emit(first)}
-        second = self.event(P.WORK if kind == "load" else P.STORE, line)
+        second = self.event(P.STORE if store else P.WORK, line)
         second.math += requests
-        if kind == "load":
-            second.shared = near
-        else:
+        if store:
             second.requests, second.sectors, second.array = requests, sectors, g.number
+        else:
+            second.shared = near
         self.emit(second)
 
     # --------------------------------------------------------------------------- tensor cores

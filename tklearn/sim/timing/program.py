@@ -68,7 +68,9 @@ class Program:
     loads: dict[int, float] = field(default_factory=dict)
     stores: dict[int, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    stretch: float = 1.0  # by how many more laps its long loops run than these events show
+    stretch: tuple[float, float, float] = (0.0, 0.0, 1.0)
+    """How many laps more its long loops run than these events show; and long loops inside them;
+    and how many times as often the outer ones turn."""
 
     @property
     def events(self) -> int:

@@ -242,8 +242,8 @@ class Replay:
         self.l1 = begin + max(e.requests, e.sectors / LINE)
         self.out.busy["L1"] += max(e.requests, e.sectors / LINE)
         if kind == P.LOAD:
-            first, data = self._fetch(e, begin, 0.0)
-            w.first[n], w.done[n] = first, data
+            first, data = self._fetch(e, begin, e.chain if e.whole else 0.0)
+            w.first[n], w.done[n] = data if e.whole else first, data
         elif kind == P.ASYNC:
             _, data = self._fetch(e, begin, 0.0)
             w.open = max(w.open, data)

@@ -189,13 +189,17 @@ class Values:
 
     # ----------------------------------------------------------------------------- references
     def x_Index(self, e: ir.Index) -> Any:
+        if isinstance(e.base.type, Regs | Vec):
+            self.value(e.base)
+            return 0
+        around, self.reads = self.reads, set()  # an access waits for its index only
         base = self.value(e.base)
         idx = [self.value(i) for i in e.idx]
         if isinstance(e.base.type, Shared):
+            self.reads |= around
             return self._select(base, idx)
-        if isinstance(e.base.type, Regs | Vec):
-            return 0
         self.load_element(e, base, idx, 1)
+        self.reads |= around
         return 0.0 if e.type.dtype.kind == "f" else np.zeros(self.lanes, np.int64)
 
     def _select(self, base: Place, idx: list[Any]) -> Place:
@@ -204,10 +208,12 @@ class Values:
         return Place(t, (*base.key, *(_first(i) for i in idx)))
 
     def x_VecIndex(self, e: ir.VecIndex) -> None:
+        around, self.reads = self.reads, set()
         base = self.value(e.base)
         idx = [self.value(i) for i in e.idx]
         idx[-1] = idx[-1] * e.n
         self.load_element(e, base, idx, e.n)
+        self.reads |= around
 
     def x_TileReg(self, e: ir.TileReg) -> float:
         self.value(e.tile)
@@ -233,12 +239,18 @@ class Values:
 
     # ------------------------------------------------------------------------------- functions
     def x_Call(self, e: ir.Call) -> Any:
-        name, effect = e.op.name, e.op.effect
+        effect = e.op.effect
+        around, self.reads = self.reads, set()
         if effect == "atomic":
-            return self.atomic(e)
-        args = [self.value(a) if isinstance(a, ir.Expr) else a for a in e.args]
-        if effect == "shuffle":
-            return self._shuffle(e, args)
+            old = self.atomic(e)
+        else:
+            args = [self.value(a) if isinstance(a, ir.Expr) else a for a in e.args]
+            old = self._shuffle(e, args) if effect == "shuffle" else self._function(e, args)
+        self.reads |= around
+        return old
+
+    def _function(self, e: ir.Call, args: list[Any]) -> Any:
+        name = e.op.name
         t = e.args[0].type if e.args and isinstance(e.args[0], ir.Expr) else e.type
         if name == "cdiv":
             self.number(e, "//")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tklearn.lang import ir
-from tklearn.lang.types import GL, RT, RV, Coord, Regs, Ring, Scalar, Shared, Vec
+from tklearn.lang.types import GL, RT, RV, Regs, Ring, Scalar, Semaphore, Shared, Vec
 from tklearn.sim.timing import program as P
 from tklearn.sim.timing.costs import Costs, registers
 from tklearn.sim.timing.moves import Moves, Survey, bytes_of, is_global
@@ -22,8 +22,7 @@ from tklearn.sim.timing.program import HOISTED, MEETINGS, Event, Program
 from tklearn.sim.timing.values import Global, Place, _first
 
 ndarray = np.ndarray
-LAP = 24  # long loops are cut by multiples of this: rings of 2, 3, 4, 6 stages keep their phases
-LONG = 4 * LAP
+LONG = 3  # a loop of so many laps or more is cut
 UNROLL = 4  # a loop of unknown length is unrolled so far
 FETCHED = 16  # loads that the compiler moves before what uses them, at most
 L1_SECTORS = 4096  # 128 KiB
@@ -39,30 +38,45 @@ class Walker(Moves):
         params: list[Any],
         block: tuple[Any, Any, Any],
         costs: Costs,
-        laps: int | None = None,
+        laps: tuple[int, int] | None = None,
         survey: Survey | None = None,
     ) -> None:
         super().__init__()
         self.spec, self.costs, self.survey = spec, costs, survey
-        self.laps = laps  # how many times LAP a long loop runs; None: all of it
+        self.laps = laps  # of how many laps a long loop runs, and one inside it; None: all of it
+        self.lap, self.cut = lap_of(spec), 0
         self.lanes = 32 if survey is None else len(block[0])
         self.program = Program()
         self.params = params
         self.l1: set[Any] = set()
-        self.tripped = 1.0
+        self.tripped = [0.0, 0.0]
+        self.times = 1.0  # how many more turns the outer long loop has than are walked
+        self.cuts: list[tuple[int, int]] = []  # counts of loops, and the turns left out
         self.common = {f"blockIdx.{a}": b for a, b in zip("xyz", block, strict=True)}
         self.common |= {f"gridDim.{a}": n for a, n in zip("xyz", grid, strict=True)}
         self.common |= {f"blockDim.{a}": n for a, n in zip("xyz", spec.threads, strict=True)}
 
     def walk(self) -> Program:
-        for w in range(self.spec.warps):
+        warps, p = self.spec.warps, self.program
+        alike = warps > 3 and not by_warp(self.spec)
+        for w in range(warps):
+            if alike and 2 <= w < warps - 1 and self.survey is None:
+                p.warps.append(self.events)  # as warp 1, whose list this still is
+                p.orders.append(self.order)
+                for total, mine in ((p.loads, self.loaded), (p.stores, self.stored)):
+                    for a, b in mine.items():
+                        total[a] = total.get(a, 0.0) + b
+                continue
             self._start(w)
             self._block(self.spec.body, self.mask)
             self._rest(P.END, self.spec.loc.line)
-            self.program.warps.append(self.events)
-            self.program.orders.append(self.order)
-        self.program.stretch = self.tripped
-        return self.program
+            p.warps.append(self.events)
+            p.orders.append(self.order)
+            for total, mine in ((p.loads, self.loaded), (p.stores, self.stored)):
+                for a, b in mine.items():
+                    total[a] = total.get(a, 0.0) + b
+        p.stretch = (self.tripped[0], self.tripped[1], self.times)
+        return p
 
     def _start(self, w: int) -> None:
         tx, ty, _ = self.spec.threads
@@ -91,7 +105,8 @@ class Walker(Moves):
         self.known = {P.LOAD: 0, P.SHARED: 0}  # events before this number are before the window
         self.fetched = {P.LOAD: 0, P.SHARED: 0}
         self.moved: set[int] = set()
-        self.laps_since = 0
+        self.loaded: dict[int, float] = {}
+        self.stored: dict[int, float] = {}
         self.math = self.xu = 0.0
         self.reads = set()
         self.returned: Any = False
@@ -102,7 +117,7 @@ class Walker(Moves):
         self.events.append(e)
         if e.sectors and self.survey is None:
             store = e.kind in (P.STORE, P.TMA_STORE, P.ATOMIC)
-            where = self.program.stores if store else self.program.loads
+            where = self.stored if store else self.loaded
             where[e.array] = where.get(e.array, 0.0) + 32.0 * (e.sectors - e.hits)
             if len(self.l1) > L1_SECTORS:
                 self.l1.clear()
@@ -308,6 +323,7 @@ class Walker(Moves):
         count = max(-(-(last - first) // step), 0)
         varies = type(lo) is ndarray or type(hi) is ndarray
         run = self._laps(count)
+        self.cut += run < count
         loop = {"broken": False}
         self.loops = [*getattr(self, "loops", []), loop]
         going: Any = m
@@ -332,17 +348,25 @@ class Walker(Moves):
             if left is False and loop["broken"]:
                 break
         self.loops = self.loops[:-1]
+        self.cut -= run < count
         return m if self.returned is False else _minus(m, self.returned, self.lanes)
 
     def _laps(self, count: int) -> int:
         """How often a loop of `count` turns is walked."""
         if self.survey is not None:
             return min(count, 2)
-        if self.laps is None or count <= LONG:
+        if self.laps is None or count < LONG * self.lap or self.cut > 1:
             return count
-        run = count % LAP + LAP * self.laps
-        self.tripped = max(self.tripped, (count - run) / LAP)
-        return run
+        # Loops of nearly one length, such as a producer's and a consumer's, lose equally many turns.
+        out = next((o for c, o in self.cuts if abs(c - count) <= self.lap // 2), -1)
+        if out < 0:
+            out = (count // self.lap - 1) * self.lap
+            self.cuts.append((count, out))
+        walked = count - out + self.lap * (self.laps[self.cut] - 1)
+        self.tripped[self.cut] = max(self.tripped[self.cut], out / self.lap)
+        if not self.cut:
+            self.times = count / (count - out)
+        return walked
 
     def s_While(self, s: ir.While, m: Any) -> Any:
         loop = {"broken": False}
@@ -604,4 +628,21 @@ def depends_on_block(spec: ir.Kernel) -> int:
     return bits
 
 
-SHAPES = (Coord, Shared, math)
+def by_warp(spec: ir.Kernel) -> bool:
+    """Whether warps have roles: a condition or bound names a warp or a warpgroup."""
+    for body in (spec.body, *(f.body for f in spec.functions)):
+        for n in ir.walk(body):
+            if isinstance(n, ir.If | ir.For | ir.While):
+                heads = [n.lo, n.hi] if isinstance(n, ir.For) else [n.cond]
+                if any(h.uni.level in (ir.GROUP, ir.WARP) for h in heads):
+                    return True
+    return False
+
+
+def lap_of(spec: ir.Kernel) -> int:
+    """Turns by which a loop may be cut: rings of semaphores keep their stages and phases."""
+    lap = 8
+    for s in spec.shared:
+        if isinstance(s.type, Shared) and isinstance(s.type.elem, Semaphore):
+            lap = math.lcm(lap, 2 * math.prod(s.type.dims))
+    return lap if lap <= 64 else 8
