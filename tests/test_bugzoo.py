@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 from bugzoo import KERNELS, zoo
+from bugzoo.correct import CORRECT
 from bugzoo.zoo import ZOO, Fault
 
 import tklearn as tk
@@ -16,24 +15,14 @@ assert KERNELS
 SEEDS = 20
 
 
-def schedules(f: Fault):
+def schedules(kernel):
     """Options of the runs: three orders, twenty seeds, and each warp late."""
     yield {}
     yield {"schedule": "reverse"}
     for seed in range(SEEDS):
         yield {"schedule": "random", "seed": seed}
-    for warp in range(warps(f)):
+    for warp in range(-(-int(np.prod(kernel.threads)) // 32)):
         yield {"delay": {warp: 3}}
-
-
-@functools.cache
-def _warps(make) -> int:
-    threads = make(True).threads
-    return -(-int(np.prod(threads)) // 32)
-
-
-def warps(f: Fault) -> int:
-    return _warps(f.make)
 
 
 def report(f: Fault, good: bool, **options):
@@ -49,7 +38,7 @@ def report(f: Fault, good: bool, **options):
 @pytest.mark.parametrize("name", ZOO)
 def test_fault(name):
     f = ZOO[name]
-    for options in schedules(f):
+    for options in schedules(f.make(False)):
         e, _ = report(f, False, **options)
         assert e is not None, options
         assert e.code in f.codes, (options, str(e))
@@ -63,9 +52,45 @@ def test_fault(name):
 @pytest.mark.parametrize("name", ZOO)
 def test_twin(name):
     f = ZOO[name]
-    for options in schedules(f):
+    for options in schedules(f.make(True)):
         e, args = report(f, True, **options)
         assert e is None, (options, str(e))
         if f.want is not None:
             want = np.asarray(f.want(*args)).astype(args[-1].dtype)
             np.testing.assert_array_equal(args[-1], want, err_msg=str(options))
+
+
+def same_results(run, fresh):
+    """Run batched and block by block: the same kind of report, the same bits, the same counts."""
+    seen = []
+    for batch in (True, False):
+        args = fresh()
+        try:
+            lines = run(args, batch).lines
+            verdict = ""
+        except tk.TkError as e:
+            lines, verdict = None, e.code
+        seen.append((verdict, lines, [a.tobytes() for a in args if hasattr(a, "tobytes")]))
+    (report_a, lines_a, bits_a), (report_b, lines_b, bits_b) = seen
+    assert report_a == report_b
+    assert lines_a == lines_b
+    if not report_a:
+        assert bits_a == bits_b
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_batched_is_unbatched(name):
+    f = ZOO[name]
+    same_results(lambda args, batch: f.launch(True, args, batch=batch), f.twin_args)
+    same_results(lambda args, batch: f.launch(False, args, batch=batch), f.args)
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_correct(name):
+    c = CORRECT[name]
+    for options in schedules(c.kernel):
+        args = c.args()
+        c.kernel.sim[c.grid](*args, **options)
+        want = np.asarray(c.want(*args)).astype(args[-1].dtype)
+        np.testing.assert_array_equal(args[-1], want, err_msg=str(options))
+    same_results(lambda args, batch: c.kernel.sim[c.grid](*args, batch=batch), c.args)

@@ -5,6 +5,13 @@ of FACTS.md 10. `tests/test_bugzoo.py` runs them, `on_gpu.py` runs some of them 
 compute-sanitizer.
 """
 
-from . import copies, generic, memory, products, semaphores
+from . import copies, correct, generic, memory, products, semaphores
 
-KERNELS = (generic, semaphores, copies, products, memory)  # importing them fills zoo.ZOO
+KERNELS = (
+    correct,
+    generic,
+    semaphores,
+    copies,
+    products,
+    memory,
+)  # importing them fills zoo.ZOO and correct.CORRECT

@@ -9,10 +9,8 @@ from tklearn import block, blockIdx, init_semaphore, laneid, threadIdx, tma, wai
 
 from .zoo import bf, f32, fault, i32, wide
 
-# ruff: noqa: SIM102
 
-
-# --------------------------------- 34: uninitialised shared memory, register or accumulator read
+# ----------------------------------- 34: uninitialised shared memory, register or accumulator read
 @fault(34, "TK503", hint="guard", args=lambda: (f32(32), f32(32)),
        want=lambda x, y: x + np.r_[x[16:], np.zeros(16)])  # fmt: skip
 def sum_past_what_was_stored(good):
@@ -91,7 +89,7 @@ def accumulator_never_zeroed(good):
     return kernel
 
 
-# ------------------------------------ 35: misaligned vector or ldmatrix row, index out of bounds
+# -------------------------------------- 35: misaligned vector or ldmatrix row, index out of bounds
 @fault(35, "TK505", hint="multiples of the vector", args=lambda: (f32(132)[1:], f32(32)),
        twin_args=lambda: (f32(132)[4:], f32(32)),
        want=lambda x, y: x[:128].reshape(32, 4).sum(1))  # fmt: skip
@@ -173,7 +171,7 @@ def stage_past_the_ring(good):
     return kernel
 
 
-# ----------------- 36: layouts, races between blocks, missing atomics, limits of the machine
+# ----------------------- 36: layouts, races between blocks, missing atomics, limits of the machine
 @fault(36, "TK211", error=tk.SourceError, args=lambda: (bf(16, 16), f32(16, 16)),
        want=lambda x, y: wide(x) @ wide(x))  # fmt: skip
 def operand_in_row_layout(good):

@@ -16,8 +16,6 @@ from tklearn import (
 
 from .zoo import bf, f32, fault, wide
 
-# ruff: noqa: SIM102
-
 
 def product():
     """A of 64 x 64, B of 64 x 16, C of 64 x 16."""
@@ -72,7 +70,7 @@ def registers_of_a_changed_after_the_fence(good):
     return kernel
 
 
-# -------------------------------------------------------------- 29: accumulators read before the wait
+# ----------------------------------------------------------- 29: accumulators read before the wait
 @fault(29, "TK521", hint="mma_async_wait", args=product, want=ab)
 def accumulator_stored_before_the_wait(good):
     @tk.kernel(warps=4)
@@ -160,7 +158,7 @@ def product_without_commit(good):
     return kernel
 
 
-# ------------------------------------------- 30: the stage is released before the wait proves the read
+# --------------------------------------- 30: the stage is released before the wait proves the read
 def steps():
     """A of 64 x 192, B of 192 x 16."""
     return bf(64, 192), bf(192, 16), f32(64, 16)
@@ -192,7 +190,7 @@ def stage_released_before_the_wait(good):
         else:
             r = tk.ring(2)
             warp.zero(acc)
-            for k in range(A.cols // 64):
+            for _ in range(A.cols // 64):
                 wait(full[r.stage], r.phase)
                 warpgroup.mma_AB(acc, a[r.stage], b[r.stage])  # <- other
                 if good:
@@ -299,7 +297,7 @@ def b_overwritten_without_barrier(good):
     return kernel
 
 
-# ------------------------------------------------------------ 31: A registers overwritten in flight
+# ----------------------------------------------------------- 31: A registers overwritten in flight
 @fault(31, "TK521", hint="mma_async_wait", args=product, want=lambda a, b, c: ab(a, b, c))
 def registers_of_a_overwritten(good):
     @tk.kernel(warps=4)
@@ -348,7 +346,7 @@ def next_registers_copied_too_early(good):
     return kernel
 
 
-# ------------------------------------------------ 32: a generic-written operand without proxy fence
+# ----------------------------------------------- 32: a generic-written operand without proxy fence
 @fault(32, "TK520", error=tk.Race, hint="tma.fence()", args=product, want=ab)
 def operand_copied_without_fence(good):
     @tk.kernel(warps=4)
@@ -469,7 +467,7 @@ def product_before_full(good):
     return kernel
 
 
-# ------------------------------------- 33: descriptor or swizzle mismatch, incomplete warpgroup
+# ---------------------------------------- 33: descriptor or swizzle mismatch, incomplete warpgroup
 @fault(33, "TK211", error=tk.SourceError, hint="swizzle", args=product, want=ab)
 def operand_without_swizzle(good):
     @tk.kernel(warps=4)
@@ -549,7 +547,7 @@ def block_of_six_warps(good):
     return kernel
 
 
-# -------------------------------------------------------------------------- 36: register pool exceeded
+# ---------------------------------------------------------------------- 36: register pool exceeded
 @fault(36, "TK507", error=tk.Deadlock, hint="decrease_registers", args=lambda: (f32(8),), want=None)
 def more_registers_than_the_pool_has(good):
     @tk.kernel(warps=12)

@@ -52,7 +52,7 @@ def consumer_waits_for_the_other_parity(good):
     return kernel
 
 
-@fault(9, "TK507", error=tk.Deadlock, args=rows(4), want=same)
+@fault(9, "TK507", error=tk.Deadlock, args=rows(4), want=same, hint="parity 1")
 def producer_waits_for_the_consumers_parity(good):
     @tk.kernel(warps=2)
     def kernel(x: tk.gl_fl, y: tk.gl_fl):

@@ -305,6 +305,12 @@ def _advice(left: list[Warp]) -> str:
         )
     if any(x.bytes < 0 for x in sems):
         return "more bytes came than tma.expect named: name every tile that is loaded"
+    fresh = {x.name for x in sems if x.phase == x.base and x.pending == x.count}
+    if len(fresh) > 1 and len(fresh) == len({x.name for x in sems}):
+        return (
+            "nothing has arrived anywhere: who waits until a stage is empty begins with parity 1, "
+            "which a fresh semaphore lets pass: wait(empty, (k // STAGES + 1) % 2)"
+        )
     if any(x.pending for x in sems):
         return (
             "either an arrival is missing, or the wait is for a later phase than the one meant: "

@@ -42,6 +42,14 @@ def _meets(idx: Any, m: Any, win: Any) -> bool:
     return bool((inside if m is None else inside & m).any())
 
 
+def _stored(*sites: Any) -> str:
+    """What else ends a TMA store."""
+    for x in sites:
+        if getattr(getattr(x.node, "op", None), "effect", "") == "tma_store":
+            return f", after tma.store_async_wait() in the warp of line {x.line}"
+    return ""
+
+
 class Flying:
     """A TMA store that may still be writing, or a TMA load that may still be reading.
 
@@ -266,7 +274,10 @@ class Owners:
         what, now = name(int(e)), "writes" if write else "reads"
         lines = f"lines {site.line} and {s.line}" if site.line != s.line else f"line {s.line}"
         last = f"{then} on line {site.line}; nothing orders"
-        between = f"between line {site.line} and line {s.line}"
+        low, high = sorted((site.line, s.line))
+        between = f"between line {low} and line {high}"
+        if low == high:
+            between = "before it"
         if old >> BLOCK != mine >> BLOCK:
             block = old >> BLOCK
             name_of = w.batch.block_name
@@ -288,7 +299,7 @@ class Owners:
                 f"warp {w.id} {now} {what}, which {who} {last} the two ({lines})",
                 s,
                 (row, None),
-                f"put block.sync() {between}",
+                f"put block.sync() {between}{_stored(s, site)}",
                 kind=Race,
             )
         who = f"lane {lane}" if lane < 32 else "several lanes"

@@ -39,8 +39,8 @@ def unfenced(region: Any, w: Any, s: Any, e: int, now: str, warp: int, site: Any
     w.event("clash", s, warp, site, what)
     return w.fault(
         "TK520",
-        f"{operation(s)} {now} {what} through the async proxy, and warp {warp} stored to it "
-        f"on line {site.line} without a proxy fence ({_lines(site, s)})",
+        f"the {operation(s)} of line {s.line} {now} {what} through the async proxy, and warp "
+        f"{warp} stored to it on line {site.line} without a proxy fence ({_lines(site, s)})",
         s,
         (0, None),
         f"put tma.fence() after the stores of line {site.line}, in the warps that store, then "
@@ -117,15 +117,9 @@ def race(
             f"warp {w.id} {now} {what}, which warp {other} {PAST[then]} on line {site.line}; "
             f"nothing orders the two ({_lines(site, s)})"
         )
-        hint = f"put block.sync() between line {site.line} and line {s.line}"
-        if site.line >= s.line:
-            hint = (
-                f"put block.sync() between line {site.line} and the next run of line {s.line}"
-                if site.line > s.line
-                else "let each thread use elements of its own, or use an atomic"
-            )
-        if "async" in getattr(getattr(site.node, "op", None), "name", ""):
-            hint = "wait_group is for the warp's own copies only: put block.sync() after it"
+        hint = _order(w, s, site)
+        if now == then == "writes" and getattr(region, "family", None) is not None:
+            hint = f"views of one memory (tk.alias) overlap here: check their offsets, or {hint}"
         return w.fault("TK500", msg, s, (block, None), hint, kind=Race)
     mine = lane_of(place, e) if isinstance(place, Place) else int(place)
     who = f"several lanes of warp {w.id} {PLURAL[now]}"
@@ -145,17 +139,48 @@ def race(
     return w.fault("TK501", msg, s, (block, None), hint, kind=Race)
 
 
+def _barriers(w: Any, a: Any, b: Any) -> list[Any]:
+    """The barriers that stand between two lines of the kernel."""
+    low, high = sorted((a.line, b.line))
+    names = [(x, getattr(getattr(x.node, "op", None), "name", "")) for x in w.launch.code.sites]
+    every = [x for x, name in names if name in ("block.sync", "warpgroup.sync")]
+    return [x for x in every if low < x.line < high and x.loc.file == b.loc.file]
+
+
+def _order(w: Any, s: Any, site: Any) -> str:
+    """What to write between plain accesses of two warps, first at `site`, then at `s`."""
+    if "async" in getattr(getattr(site.node, "op", None), "name", ""):
+        return "wait_group is for the warp's own copies only: put block.sync() after it"
+    if site.line == s.line:
+        return "let each thread use elements of its own, or use an atomic"
+    if site.line > s.line:
+        return f"put block.sync() between line {site.line} and the next run of line {s.line}"
+    barriers = _barriers(w, site, s)
+    for x in barriers:
+        if x.node.args:
+            return (
+                f"the named barrier of line {x.line} does not order these two warps: both must "
+                "come to one barrier, and it must count them both"
+            )
+    if barriers:
+        return (
+            f"there is a barrier between the lines, so line {site.line} has run again: put "
+            f"block.sync() after line {s.line}, before line {site.line} runs again"
+        )
+    return f"put block.sync() between line {site.line} and line {s.line}"
+
+
 def _early(w: Any, s: Any, what: str, other: int, site: Any, block: int) -> Race:
     """The read came first in this run and found nothing: tell it as the reader meant it."""
     agents = w.launch.agents
+    me = w.batch.warps[other % agents.warps]
     reader = f"the {operation(site)} of line {site.line}" if operation(site) else f"warp {other}"
     lines = _lines(site, s)
     if operation(s):
         sem = w.loading
-        passed = w.batch.warps[other % agents.warps].idle
         hint = f"put wait({sem.name}, phase) before line {site.line}"
-        if sem in passed:
-            hint = said(w.batch.warps[other % agents.warps], sem, *passed[sem])
+        if sem in me.idle:
+            hint = said(me, sem, *me.idle[sem])
         msg = (
             f"{reader} reads {what} before the {operation(s)} of line {s.line} brings it; "
             f"nothing orders the two ({lines})"
@@ -165,8 +190,8 @@ def _early(w: Any, s: Any, what: str, other: int, site: Any, block: int) -> Race
             f"{reader} reads {what} before warp {w.id} writes it on line {s.line}; "
             f"nothing orders the two ({lines})"
         )
-        hint = f"put block.sync() between line {s.line} and line {site.line}"
-    return w.fault("TK500", msg, site, (block, None), hint, kind=Race)
+        hint = _order(w, site, s)
+    return me.fault("TK500", msg, site, (block, None), hint, kind=Race)
 
 
 def _proxies(
@@ -211,6 +236,13 @@ def _advice(w: Any, s: Any, other: int, site: Any) -> str:
     if old and operation(s) == "TMA load":
         return old
     if theirs:
+        if site.line >= s.line:
+            between = f"after line {site.line}, before line {s.line} runs again"
         return f"{_END[theirs]} {between}"
+    if site.line < s.line and _barriers(w, site, s):
+        return (
+            f"there is a barrier between the lines, so line {site.line} has run again: put "
+            f"block.sync() after line {s.line}, before line {site.line} runs again"
+        )
     ends = f"let warp {other} arrive on a semaphore, or use a barrier,"
     return f"{ends} after line {site.line}; wait for that before line {s.line}"

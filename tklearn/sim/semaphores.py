@@ -132,6 +132,9 @@ class Semaphore:
             )
         lines = sorted({x.line for x in w.launch.code.sites if _initialises(x, self.name)})
         where = f"; line {lines[0]} initialises it, and nothing orders the two" if lines else ""
+        if lines and "[" in self.name:
+            array = self.name.partition("[")[0]
+            where = f"; line {lines[0]} initialises elements of {array}: does it reach this one?"
         return w.fault(
             "TK522",
             f"{self.name} is used before init_semaphore{where}",
@@ -168,7 +171,7 @@ class Semaphore:
     def _too_many(self, w: Any, s: Any, n: int) -> Exception:
         assert self.count is not None
         have = self.count - self.pending
-        came = f"{have} came" + (f", and {self._bytes()}" if self.bytes else "")
+        came = f"; it still has {self._bytes()}" if self.bytes else ""
         hint = (
             "init_semaphore(sem, n) says how many arrivals complete a phase: count the warps that "
             "arrive, once each; tma.expect is an arrival, too"
@@ -182,8 +185,8 @@ class Semaphore:
             )
         return w.fault(
             "TK522",
-            f"{self.name} gets {n} arrival{'s' * (n > 1)} more than its {self.count} in phase "
-            f"{self.phase - self.base} ({came})",
+            f"{self.name} gets {have + n} arrivals in phase {self.phase - self.base}, and "
+            f"{self.count} complete{'s' * (self.count == 1)} it{came}",
             s,
             hint=idle(w) or hint,
         )
