@@ -45,6 +45,19 @@ def test_stored_outputs(name) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_page_made_from_it_has_the_pictures(name) -> None:
+    """As HTML, without a kernel: pictures, and nothing where a widget was."""
+    html = pytest.importorskip("nbconvert").HTMLExporter()
+    text, _ = html.from_filename(str(NOTEBOOKS / f"{name}.ipynb"))
+    stored = Images()
+    stored.feed(text)
+    pictures = [s for s in stored.sources if s.startswith("data:image/png;base64,")]
+    assert len(pictures) >= 7
+    assert text.count('<div id="tk-still-') == 1
+    assert "widget-view" not in text.split("<body", 1)[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_reader_predicts_before_it_is_shown(name) -> None:
     book = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))
     text = "".join("".join(c["source"]) for c in book["cells"])
