@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from pathlib import Path
+
 import numpy as np
 import pytest
-from bugzoo import KERNELS, zoo
+from bugzoo import KERNELS, on_gpu, zoo
 from bugzoo.correct import CORRECT
 from bugzoo.zoo import ZOO, Fault
 
@@ -33,6 +37,12 @@ def report(f: Fault, good: bool, **options):
     except tk.TkError as e:
         return e, args
     return None, args
+
+
+def test_every_kind_is_planted():
+    kinds = Counter(f.kind for f in ZOO.values())
+    assert set(kinds) == set(range(1, 37))
+    assert len(ZOO) >= 72
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -94,3 +104,19 @@ def test_correct(name):
         want = np.asarray(c.want(*args)).astype(args[-1].dtype)
         np.testing.assert_array_equal(args[-1], want, err_msg=str(options))
     same_results(lambda args, batch: c.kernel.sim[c.grid](*args, batch=batch), c.args)
+
+
+RECORDED = Path(__file__).parent / "data" / "sanitizer_h200.json"
+
+
+def test_beside_compute_sanitizer():
+    """Its verdicts on an H200 (on_gpu.py) beside ours: it sees a part of what we report."""
+    if not RECORDED.exists():
+        pytest.skip("not recorded yet: python -m tests.bugzoo.on_gpu --all tests/data")
+    results = json.loads(RECORDED.read_text(encoding="utf-8"))["results"]
+    print(on_gpu.table(results))
+    assert set(results) <= set(ZOO)
+    ran = [
+        r for r in results.values() if any(v["verdict"] != "not run" for v in r["fault"].values())
+    ]
+    assert len(ran) >= 40

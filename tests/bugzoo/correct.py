@@ -432,7 +432,7 @@ def product():
 @correct(product, lambda a, b, c: wide(a) @ wide(b))
 @tk.kernel(warps=4)
 def output_over_operand_and_stored_by_one_warp(A: tk.gl_bf, B: tk.gl_bf, C: tk.gl_fl):
-    """As in attention: each warp stores its rows over its own rows of A, which no one else reads."""
+    """As in attention: each warp stores over its own rows of A, which no one else reads."""
     a = tk.shared(tk.st_bf(64, 64))
     b = tk.shared(tk.st_bf(64, 16))
     out = tk.shared(tk.st_fl(64, 16))
@@ -461,7 +461,7 @@ def output_over_operand_and_stored_by_one_warp(A: tk.gl_bf, B: tk.gl_bf, C: tk.g
 @correct(lambda: (bf(64, 256), bf(256, 16), f32(64, 16)), lambda a, b, c: wide(a) @ wide(b))
 @tk.kernel(warps=8)
 def one_warp_arrives_for_its_warpgroup(A: tk.gl_bf, B: tk.gl_bf, C: tk.gl_fl):
-    """A wgmma group belongs to the warpgroup: who has waited for it knows that all four are over."""
+    """A wgmma group belongs to its warpgroup: who has waited for it knows that all is over."""
     a = tk.shared(tk.st_bf(64, 64), 2)
     b = tk.shared(tk.st_bf(64, 16), 2)
     full = tk.shared(tk.semaphore, 2)
