@@ -226,7 +226,7 @@ def _next(path: list[Node]) -> bool:
     """Turn to what is still to be tried, deepest first. False: nothing is."""
     while path:
         node = path[-1]
-        node.asleep[node.chosen] = node.acts
+        node.tried()
         left = [a for a in node.todo if a not in node.asleep]
         if left:
             node.chosen = left[0]

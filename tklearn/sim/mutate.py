@@ -38,6 +38,7 @@ TRIALS = (
     ("rotate", 0, None), ("reverse", 0, None), ("random", 0, None), ("random", 1, None),
     ("random", 2, None), ("rotate", 0, 0), ("rotate", 0, -1),
 )  # fmt: skip
+NAMED = ("warpgroup.sync", "block.sync", "block.arrive")
 # Two accesses whose order the changed line gave: the report names these two lines.
 PAIRS = ("TK500", "TK501", "TK502", "TK503", "TK508", "TK520", "TK521", "TK525", "TK526")
 
@@ -154,7 +155,7 @@ def changes(do: ir.Do) -> list[tuple[str, Change]]:
         n = len(do.args)
         fields = [("no fence", n - 2), ("no commit", n - 1)]
         return [(what, _set(i, False)) for what, i in fields if do.args[i]]
-    if name in ("warpgroup.sync", "block.sync", "block.arrive") and do.args:
+    if name in NAMED and do.args:
         one = _number(1, do.loc)
         mine = [] if isinstance(do.args[0], ir.Const) else [("always barrier 1", _set(0, one))]
         more = [("32 threads more", _plus(1, 32)), ("32 threads less", _plus(1, -32))]
@@ -206,16 +207,52 @@ def _key(do: ir.Do) -> tuple:
 
 
 def _guards(stmts: list[ir.Stmt], i: int, do: ir.Do) -> frozenset[int]:
-    """The lines of the same block of code that a statement orders."""
+    """The lines of the same block of code that a statement orders, those of helpers included."""
     waits = "wait" in do.op.name or do.op.name == "init_semaphore"
     gives = do.op.effect in ("sem", "fence") and do.op.name != "init_semaphore"
-    before = [] if waits else stmts[:i]
-    after = [] if gives else stmts[i + 1 :]
-    return frozenset(n.loc.line for n in ir.walk(before + after) if isinstance(n, ir.Stmt))
+    todo = list(ir.walk(([] if waits else stmts[:i]) + ([] if gives else stmts[i + 1 :])))
+    found: set[int] = set()
+    entered: set[int] = set()
+    for n in todo:  # which grows
+        found.add(n.loc.line)
+        if isinstance(n, ir.CallDevice) and id(n.fn) not in entered:
+            entered.add(id(n.fn))
+            todo += ir.walk(n.fn.body)
+    return frozenset(found)
+
+
+def _origins(kernel: ir.Kernel) -> dict[ir.Sym, set[str]]:
+    """For each reference and each parameter of a helper: the shared objects that it may be."""
+    found: dict[ir.Sym, set[str]] = {s: {s.name} for s in kernel.shared}
+    pairs: list[tuple[ir.Sym, ir.Expr]] = []
+    for n in (n for b in (kernel.body, *(f.body for f in kernel.functions)) for n in ir.walk(b)):
+        if isinstance(n, ir.Decl) and n.init is not None and n.sym.storage == "ref":
+            pairs.append((n.sym, n.init))
+        elif isinstance(n, ir.CallDevice):
+            pairs += zip(n.fn.params, n.args)
+    for _ in range(1 + len(kernel.functions)):  # helpers call helpers
+        for sym, e in pairs:
+            for v in ir.walk(e):
+                if isinstance(v, ir.Var):
+                    found.setdefault(sym, set()).update(found.get(v.sym, ()))
+    return found
+
+
+def _objects(do: ir.Do, origins: dict[ir.Sym, set[str]]) -> tuple[str, ...]:
+    """The names under which a report may speak of what a statement acts on."""
+    names: set[str] = set()
+    for a in do.args:
+        for n in ir.walk(a) if isinstance(a, ir.Expr) else ():
+            if isinstance(n, ir.Var):
+                names |= origins.get(n.sym, set())
+    if do.op.name in NAMED and do.args:
+        names.add("named barrier")
+    return tuple(sorted(names))
 
 
 def mutants(kernel: ir.Kernel) -> Iterator[Mutant]:
     """All mutants of a kernel, in the order of its lines."""
+    origins = _origins(kernel)
     first: dict[tuple, tuple[ir.Do, frozenset[int]]] = {}
     for stmts, i, do in _statements(kernel):
         if _key(do) not in first:
@@ -226,15 +263,8 @@ def mutants(kernel: ir.Kernel) -> Iterator[Mutant]:
             todo = [x for x in _statements(new) if _key(x[2]) == key]
             for stmts, i, old in reversed(todo):
                 stmts[i : i + 1] = [x for x in [change(old)] if x is not None]
-            names = {
-                n.sym.name
-                for a in do.args
-                if isinstance(a, ir.Expr)
-                for n in ir.walk(a)
-                if isinstance(n, ir.Var) and n.sym.storage == "shared"
-            }
             text = do.loc.text().split("  #")[0].strip()
-            yield Mutant(do.loc.line, text, what, tuple(sorted(names)), guards, new)
+            yield Mutant(do.loc.line, text, what, _objects(do, origins), guards, new)
 
 
 # ---------------------------------------------------------------------------------------- judging

@@ -99,15 +99,29 @@ class Step:
 class Node:
     """A choice on the way: who could go on, who must be tried, who need not be.
 
-    asleep: agents whose next step was tried here, or is the same as where it was tried.
+    asleep: agents whose next step was tried here, or is the same as where it was tried. parts: the
+    chosen step: transfers that it landed itself and what they acted on, then its own.
     """
 
     ready: list[Agent]
     chosen: Agent
     todo: list[Agent]
     asleep: dict[Agent, list[Act]]
-    acts: list[Act] = field(default_factory=list)
-    agents: list[Agent] = field(default_factory=list)
+    parts: list[tuple[Agent, list[Act]]] = field(default_factory=list)
+
+    @property
+    def acts(self) -> list[Act]:
+        return [x for _, acts in self.parts for x in acts]
+
+    @property
+    def agents(self) -> list[Agent]:
+        return [a for a, _ in self.parts]
+
+    def tried(self) -> None:
+        """The chosen step need not be tried again."""
+        self.asleep[self.chosen] = self.acts
+        if len(self.parts) == 2 and not self.parts[1][1]:  # it only waited for one transfer
+            self.asleep[self.parts[0][0]] = self.acts
 
 
 class Stop(Exception):
@@ -154,18 +168,19 @@ class Order(Chooser):
 
     def _node(self, agents: list[Agent]) -> Agent:
         """A choice that was not met before."""
-        search, asleep = self.search, {}
+        search = self.search
+        asleep: dict[Agent, list[Act]] = {}
         state = hash(frozenset((a, self.log[i].mark) for a, i in self.last.items()))
         known = state in search.states
         search.states.add(state)
         if search.prune == "states" and known:
             raise Stop
         if search.prune == "orders" and self.path:
-            before = self.path[-1]
+            before, made = self.path[-1], self.path[-1].acts
             asleep = {
                 a: acts
                 for a, acts in before.asleep.items()
-                if a not in before.agents and not any(x.meets(y) for x in acts for y in before.acts)
+                if a not in before.agents and not any(x.meets(y) for x in acts for y in made)
             }
         awake = [a for a in agents if a not in asleep]
         if not awake:
@@ -297,9 +312,18 @@ class Order(Chooser):
             closed = len(self.batch.warps[me].products.groups)
             groups += [self.last[me]] * (closed - len(groups))
         at = self.path[node]
-        at.agents = [a for a, _ in self.acts]
-        at.acts = [x for _, acts in self.acts for x in acts]
+        at.parts = self.acts
         self.now = None
+        if node >= self.old - 1 and self.search.prune == "orders":
+            self._repeats(at)
+
+    def _repeats(self, at: Node) -> None:
+        """A transfer that the step has landed itself is a step, too, and may have been tried."""
+        before: list[Act] = []
+        for agent, acts in self.acts[:-1]:
+            if agent in at.asleep and not any(x.meets(y) for x in acts for y in before):
+                raise Stop
+            before += acts
 
     def _take(self, agent: Agent, node: int, acts: list[Act]) -> None:
         me = len(self.log)
