@@ -147,6 +147,7 @@ class Maps:
             if 0 in shape:
                 ptr, shape, strides = _nothing(self.written), (1,) * len(shape), (1,) * len(shape)
             found = b"".join(self._map(ptr, describe(shape, strides, t)) for t in self.tiles)
+            self._ends(shape[-1] * self.tiles[0].dtype.itemsize)
             if len(self.kept) >= MOST_MAPS:
                 self.kept.clear()
             self.kept[key] = found
@@ -156,6 +157,17 @@ class Maps:
         if wrong := problem(ptr, d):
             raise LaunchError("TK402", f"'{self.name}' {wrong[0]}", self.loc, wrong[1])
         return encode(ptr, d)
+
+    def _ends(self, row: int) -> None:
+        """A store writes whole granules: what lies behind the end of a row would be lost."""
+        if self.written and row % GRANULE:
+            raise LaunchError(
+                "TK402",
+                f"'{self.name}' has rows of {row} bytes, and TMA stores write {GRANULE} at a time",
+                self.loc,
+                f"up to {GRANULE - row % GRANULE} bytes behind each row would be overwritten: give "
+                "the array wider rows, or write them with warpgroup.store",
+            )
 
 
 @cache

@@ -65,7 +65,7 @@ for _n, _v in (("zero", 0.0), ("one", 1.0), ("neg_infty", -np.inf), ("pos_infty"
 
 @op("warp.fill")
 def _fill(w: Any, s: Any, m: Any, t: Tile, value: Any) -> None:
-    v = _scalar_like(t, _rounded(value, _kind(t.type)))
+    v = _scalar_like(t, _rounded(value, _kind(t.type))[()])
     t.a = np.ascontiguousarray(
         np.broadcast_to(v, (len(v) if type(v) is ndarray else 1, *_shape(t.type)[1:]))
     )

@@ -76,19 +76,24 @@ def _bytes(x: Any) -> int:
 
 
 # ------------------------------------------------------------------------------------ loads
-def _box(w: Any, s: Any, mem: SharedMem, g: GlobalArray, at: tuple) -> Window:
-    """The place in the array, checked for what a tensor map can say."""
+def _box(w: Any, s: Any, mem: SharedMem, g: GlobalArray, at: tuple, store: bool = False) -> Window:
+    """The place in the array, checked for what a tensor map can say.
+
+    A store writes 16 bytes at a time, past the end of a row, too (measured on an H200).
+    """
     strides = [b for b, n in zip(g.bstr4[:3], (g.batch, g.depth, g.rows)) if n > 1]
     wrong = [f"a stride of {b} bytes" for b in strides if b % 16]
     if g.start % 16:
         wrong.append(f"a start {g.start % 16} bytes past a multiple of 16")
+    if store and g.cols * g.itemsize % 16:
+        wrong.append(f"rows of {g.cols * g.itemsize} bytes, and a store writes 16 at a time")
     if wrong:
         raise w.fault(
             "TK527",
             f"TMA cannot address {g.name}: it has {' and '.join(wrong)}",
             s,
-            hint="start and outer strides must be multiples of 16 bytes: pad the rows, or copy "
-            "the array",
+            hint="start and outer strides must be multiples of 16 bytes, and for stores the rows: pad "
+            "them, or copy the array",
         )
     t = mem.type
     rows, cols = (t.rows, t.cols) if isinstance(t, ST) else (1, t.n)
@@ -219,7 +224,7 @@ def _reduce(w: Any, win: Window, values: Any, how: str) -> None:
 def _storing(how: str) -> Callable:
     def store(w: Any, s: Any, m: Any, g: GlobalArray, mem: SharedMem, at: tuple) -> bool:
         w.tick()
-        win = _box(w, s, mem, g, at)
+        win = _box(w, s, mem, g, at, store=True)
         if g.owners is not None:
             g.owners.tile(w, s, win, True, "group" if how == "store" else "atomic")
         _count(w, s, "store", mem)

@@ -93,7 +93,7 @@ def _left(w: Any, s: Any, group: Any, x: Any, transposed: bool) -> Any:
     if isinstance(x, Tile):
         if x._a is None:
             use(x, w, s)
-        return x._a if x.type.dtype.itemsize != 4 else products.factor(x._a, False, True)
+        return x._a
     rank = w.id % 4
     if x.log is not None:
         agent = w.launch.agents.wgmma(w.id)
@@ -119,11 +119,13 @@ def _contiguous(x: Any) -> Any:
 
 
 def _operand(mem: SharedMem, transposed: bool, cut: Callable) -> Any:
-    """A shared tile as a factor."""
-    tf32 = mem.geo.itemsize == 4
+    """A shared tile as a factor; of an f32, the tensor core reads the upper 19 bits (measured)."""
 
     def made(u: Any) -> Any:
-        return products.factor(cut(u), transposed, tf32)
+        x = cut(u)
+        if mem.geo.itemsize == 4:
+            x = (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+        return products.factor(x, transposed, False)
 
     if mem.spread is not None:
         return mem.spread.map(made)
