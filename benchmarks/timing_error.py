@@ -1,7 +1,7 @@
 """How far is the time estimate from what an H200 measures, on kernels it was not calibrated with?
 
     python benchmarks/timing_error.py --out FOLDER [--seconds 95]     on a GPU: measure
-    python benchmarks/timing_error.py --from FILE [--markdown FILE]   anywhere: predict and compare
+    python benchmarks/timing_error.py --from FILE [--markdown FILE] [--publish]   anywhere: predict
 
 Measuring writes FOLDER/timing_measured.json: seconds of each launch of probes/timed.py (median of
 do_bench, the L2 cache emptied before each; and of launches one after the other), the SM clock just
@@ -16,7 +16,6 @@ import argparse
 import concurrent.futures
 import json
 import multiprocessing
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -130,6 +129,7 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--from", type=Path, dest="source")
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--publish", action="store_true", help="the median into the model's table")
     options = parser.parse_args()
     if options.compile:
         for t, f in zip(timed(), compile_all(), strict=True):
@@ -137,16 +137,27 @@ def main() -> int:
         return 0
     if options.source is None:
         return measure_all(options.out, options.seconds)
-    from timing_table import compare, markdown
+    from timing_table import compare, markdown, summary
 
-    rows = compare(json.loads(options.source.read_text())["rows"], timed(), spec_of)
-    text = markdown(rows)
+    data = json.loads(options.source.read_text())
+    rows = compare(data["rows"], timed(), spec_of)
+    where = f"{data['device']}, driver {data['driver']}, {data['date'][:10]}"
+    text = markdown(rows, where)
     print(text)
     if options.markdown:
         options.markdown.write_text(text)
-    errors = [abs(r["error"]) for r in rows if "error" in r]
-    print(f"median error {100 * statistics.median(errors):.1f} %")
+    if options.publish:
+        publish(summary(rows))
     return 0
+
+
+def publish(found: dict[str, Any]) -> None:
+    """The median error becomes the band that reports show."""
+    from tklearn.sim.timing.rates import FILE
+
+    table = json.loads(FILE.read_text())
+    table["error"] = float(f"{found['median']:.3g}")
+    FILE.write_text(json.dumps(table, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -294,6 +294,24 @@ def _rows(
     return rows
 
 
+def _estimate(
+    simulated: Report, device: str, compiled: Any, seconds: float | None, notes: list[str]
+) -> list[Row]:
+    """The time by the model of sim/timing, with the error that is published for it."""
+    registers = compiled.registers if compiled is not None else None
+    try:
+        e = simulated.estimate(device=device, registers=registers)
+    except (LaunchError, ValueError) as none:
+        notes.append(f"no time estimate: {none}")
+        return []
+    took = f"{seconds * 1e6:.2f} us" if seconds else None
+    gap = f"{seconds / e.seconds:.2f}x" if seconds else ""
+    band = f"median error {100 * e.error:.0f} %" if e.error is not None else "not checked"
+    busy = f"busiest: {e.bound}, {100 * e.use.get(e.bound, 0.0):.0f} %"
+    why = f"an estimate ({band}); {busy}"
+    return [Row("time, estimated", f"{e.seconds * 1e6:.2f} us", None, took, gap, why)]
+
+
 class Recorder:
     """What `tklearn record` collects while it runs a notebook on a GPU.
 

@@ -18,6 +18,7 @@ from tklearn.lang.types import GL, ConstType, Scalar
 from tklearn.progress import Progress
 from tklearn.report import Report
 from tklearn.tensor import Array
+from tklearn.whatif import Launched
 
 if TYPE_CHECKING:
     from tklearn.kernel import Kernel
@@ -42,13 +43,17 @@ def launch(
     where = place(k, arrays, machine)
     spec = k.specialise(types, consts)
     check_outputs(k, spec, arrays)
+    shapes = tuple(tuple(a.shape) if isinstance(a, Array) else a for a in arrays)
     if where == "cpu":
-        return simulate(
-            k, spec, grid, [a.numpy() if isinstance(a, Array) else a for a in arrays], options
-        )
+        host = [a.numpy() if isinstance(a, Array) else a for a in arrays]
+        report = simulate(k, spec, grid, host, options)
+        report.launched = Launched(k, spec, grid, types, consts, shapes, report.device)
+        return report
     from tklearn.cuda.launch import run
 
     report = run(spec, grid, arrays, where, counting=machine == "counting")
+    registers = report.compiled.registers if report.compiled else None
+    report.launched = Launched(k, spec, grid, types, consts, shapes, report.device, registers)
     if machine is None:
         from tklearn.cuda.quick import Quick
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from tklearn.lang.errors import LaunchError
+
 # Short key -> (the profiler's metric, what one unit is). FACTS.md 1 and 2 give the rules. The
 # metrics of global loads include the reads of cp.async, which have a counter of their own, too.
 METRICS: dict[str, tuple[str, str]] = {
@@ -189,6 +191,7 @@ class Report:
         accesses: source line -> accesses of the first block, from a run with trace=True.
         timeline: what happened in the first block, from a run with timeline=True.
         wall: seconds the simulation took on this computer (not a GPU time).
+        launched: the launch as the time estimate takes it (whatif.py).
     """
 
     kernel: str
@@ -207,6 +210,7 @@ class Report:
     accesses: dict[int, list[WarpAccess]] = field(default_factory=dict)
     timeline: Timeline | None = None
     timer: Callable[[], float] | None = field(default=None, repr=False)
+    launched: Any = field(default=None, repr=False)
     _seconds: float | None = field(default=None, repr=False)
 
     @property
@@ -216,6 +220,31 @@ class Report:
         if self._seconds is None and self.timer is not None:
             self._seconds = self.timer()
         return self._seconds
+
+    def estimate(self, **options: Any) -> Any:
+        """How long the launch would take on a GPU, by the model of sim/timing: an estimate.
+
+        options: device= (a name of devices.DEVICES), warm=, ghz=, registers=. Errors: TK400 for a
+        report that does not know its launch; ValueError where the model has no answer.
+        """
+        return self._known("estimate").estimate(**options)
+
+    def what_if(self, **changes: Any) -> Any:
+        """The estimate of this launch, and of the same with another compile-time value:
+        `what_if(stages=3)`, `what_if(stages=[1, 2, 3])`, `what_if(grid=64, device="A100")`.
+
+        Nothing is run. Errors: TK400 for a name that the kernel does not have.
+        """
+        return self._known("what_if").what_if(changes)
+
+    def _known(self, what: str) -> Any:
+        if self.launched is None:
+            raise LaunchError(
+                "TK400",
+                f"this report of {self.kernel} does not know its launch, which {what} needs",
+                hint="take the report of the first launch, or of kernel.sim[grid](...)",
+            )
+        return self.launched
 
     @property
     def total(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tklearn import access
 from tklearn.lang import ir, plans
-from tklearn.lang.types import GL, RT, ST, Shared
+from tklearn.lang.types import RT, ST, Shared
 from tklearn.sim import counters
 from tklearn.sim.memory import geometry
 from tklearn.sim.timing import program as P
@@ -337,7 +337,3 @@ def bytes_of(t: Any) -> int:
     if isinstance(t, Shared):
         return int(np.prod(t.dims)) * bytes_of(t.elem)
     return geometry(t).n * geometry(t).itemsize
-
-
-def is_global(e: Any) -> bool:
-    return isinstance(e, ir.Expr) and isinstance(e.type, GL)

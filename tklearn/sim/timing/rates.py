@@ -35,7 +35,7 @@ class Rates:
         dram_read, dram_write, dram_copy: bytes per second.
         l2_bytes: how much of the L2 cache keeps data for a second use.
         tma_issue, tma_box: cycles of the TMA engine for each box, and for each 128 bytes.
-        launch, launch_cold: seconds of an empty launch that follows another, and of one timed alone.
+        launch, launch_cold: seconds of an empty launch that follows another, of one timed alone.
         block: cycles that one block more costs an SM. dispatch: cycles between two blocks that the
             GPU starts. atomic: cycles between two atomics on one address.
         error: median relative error on kernels that were not used to fit, as published.

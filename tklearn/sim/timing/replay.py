@@ -132,7 +132,7 @@ class Replay:
     # -------------------------------------------------------------------------------- one warp
     def _go(self, w: _Warp, t: float) -> None:
         """Issue events of a warp from time t on, until it waits or another comes first."""
-        events, order, first, done = w.events, w.order, w.first, w.done
+        events, order, first = w.events, w.order, w.first
         heap = self.heap
         while True:
             n = order[w.at]
@@ -318,7 +318,8 @@ class Replay:
         elif kind == P.INIT:
             w.block.semaphores[e.what[0]] = _Semaphore(e.what[1])
         elif kind == P.ARRIVE:
-            self._arrive(w.block, *e.what, t)
+            key, count, nbytes = e.what
+            self._arrive(w.block, key, count, nbytes, t)
         elif kind == P.WAIT:
             return self._wait(w, e, t)
         elif kind == P.SYNC:
@@ -330,7 +331,8 @@ class Replay:
         elif kind in (P.NAMED, P.NAMED_ARRIVE):
             return self._named(w, e, t)
         elif kind == P.END:
-            return self._end(w, t)
+            self._end(w, t)
+            return None
         w.at += 1
         return t
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tklearn.lang import ir
-from tklearn.lang.types import GL, RT, RV, Regs, Scalar, Shared, Vec
+from tklearn.lang.types import RV, Regs, Scalar, Shared, Vec
 from tklearn.sim.timing import program as P
 from tklearn.sim.timing.costs import Costs, registers
 from tklearn.sim.timing.program import Event
@@ -140,9 +140,8 @@ class Values:
         if not isinstance(e.type, Scalar):
             self.work(self.costs.binary(e.op, e.type, e.a.type, e.b.type))
             return None
-        if type(a) is int and type(b) is int and isinstance(e.a, ir.Const | ir.Dim):
-            if isinstance(e.b, ir.Const | ir.Dim):
-                return BINARY[e.op](a, b)
+        if all(isinstance(x, ir.Const | ir.Dim) for x in (e.a, e.b)):
+            return BINARY[e.op](a, b)  # the compiler's work, or the launch's
         power = isinstance(e.b, ir.Const) and e.op in ("//", "%", "*") and _power_of_two(b)
         self.number(e, "&" if power else "*" if isinstance(e.b, ir.Const) else e.op)
         if e.type.dtype.kind == "f":
@@ -328,7 +327,3 @@ def _first(x: Any) -> Any:
 
 def _power_of_two(n: Any) -> bool:
     return type(n) is int and n > 0 and n & (n - 1) == 0
-
-
-TILES = (RT, RV)
-ARRAYS = GL

@@ -17,7 +17,7 @@ from tklearn.lang import ir
 from tklearn.lang.types import GL, RT, RV, Regs, Ring, Scalar, Semaphore, Shared, Vec
 from tklearn.sim.timing import program as P
 from tklearn.sim.timing.costs import Costs, registers
-from tklearn.sim.timing.moves import Moves, Survey, bytes_of, is_global
+from tklearn.sim.timing.moves import Moves, Survey, bytes_of
 from tklearn.sim.timing.program import HOISTED, MEETINGS, Event, Program
 from tklearn.sim.timing.values import Global, Place, _first
 
@@ -357,7 +357,7 @@ class Walker(Moves):
             return min(count, 2)
         if self.laps is None or count < LONG * self.lap or self.cut > 1:
             return count
-        # Loops of nearly one length, such as a producer's and a consumer's, lose equally many turns.
+        # Loops of nearly one length (a producer's, a consumer's) lose equally many turns.
         out = next((o for c, o in self.cuts if abs(c - count) <= self.lap // 2), -1)
         if out < 0:
             out = (count // self.lap - 1) * self.lap
@@ -466,11 +466,11 @@ class Walker(Moves):
         self._written(s.args[0], self.emit(self.event(P.WORK, line)))
 
     def d_load(self, op: Any, s: ir.Do, args: list[Any], types: list[Any], line: int) -> None:
-        dst, src = types[0], types[1]
+        dst = types[0]
         if op.name == "warp.ldmatrix":
             self.math += 2
             made = self.event(P.SHARED, line)
-            made.shared = args[0] and 4.0 or 4.0
+            made.shared = types[0].n / 2
             made.chain = self.costs.rates.latency["shared"]
             self._written(s.args[0], self.emit(made))
             return
