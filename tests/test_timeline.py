@@ -401,8 +401,8 @@ def test_the_figure_has_words_and_is_safe_in_print(tmp_path: Any) -> None:
 def test_a_part_of_a_long_run() -> None:
     t = run(pipeline(1), 24)
     p = viz.timeline(t)
-    assert p.data.rows.end > 110
-    assert any("steps 0 to 110 of" in x.get_text() for x in p.figure.texts)
+    assert p.data.rows.end > 90
+    assert any("steps 0 to 90 of" in x.get_text() for x in p.figure.texts)
     assert any(
         "steps 50 to 90" in x.get_text() for x in viz.timeline(t, window=(50, 90)).figure.texts
     )

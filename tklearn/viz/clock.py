@@ -26,7 +26,7 @@ ENDS = {"land", "multiplied", "copied"}  # what ends something that ran beside t
 
 @dataclass(frozen=True)
 class Units:
-    """Durations of the axis "units": a step of a warp is 1."""
+    """Durations of the axis "units": a step of a warp is 1, and reading global memory a copy."""
 
     copy: float = 6
     product: float = 4
@@ -134,8 +134,8 @@ class Clock:
         came = self.free[w] if self.units is not None or asked is None else asked
         start = max(self.free[w], self._since(n, m))
         length = 1.0
-        if m.kind == "mma" and self.units is not None:
-            length = self.units.product
+        if self.units is not None:
+            length = {"mma": self.units.product, "global read": self.units.copy}.get(m.kind, 1.0)
         waited = came if start > came and m.kind in WAITS else None
         box = Box(w, m.kind, m.line, start, start + length, [n], waited)
         self.p.boxes.append(box)

@@ -43,7 +43,7 @@ LOOK = {
     "atomic": ("o", GREY, "write global memory"),
     "fault": ("!", RED, "the fault"),
 }
-WIDEST = 110  # steps that one picture shows
+WIDEST = 90  # steps that one picture shows
 
 
 @dataclass
@@ -106,7 +106,7 @@ def timeline(
     Args: what, a report of a run with timeline=True, or the error in which such a run ended; units,
         durations of a copy and of a product in steps of a warp: the axis is then what must wait for
         what, instead of the order of execution; window, the part of the axis to show (default:
-        the first 110 steps; of a run that ended in a fault the last); tiles, semaphores: whether
+        the first 90 steps; of a run that ended in a fault the last); tiles, semaphores: whether
         to show rows for them; title, a line above.
 
     Errors: TK600 if `what` has no timeline.
@@ -119,10 +119,22 @@ def timeline(
 
 @dataclass(frozen=True)
 class Drawn:
-    """A timeline and the rows of its picture: what the widget takes."""
+    """A timeline and the rows of its picture: what the widget takes.
+
+    finish: where on the axis the last moment ends. first_product: where the first tensor core
+    begins to work, None if none does.
+    """
 
     timeline: Timeline
     rows: Rows
+
+    @property
+    def finish(self) -> float:
+        return max(end for _, end in self.rows.at)
+
+    @property
+    def first_product(self) -> float | None:
+        return min((b.start for b in self.rows.bars if b.style == "product"), default=None)
 
 
 def _window(t: Timeline, rows: Rows) -> tuple[float, float]:
@@ -229,7 +241,8 @@ def _copies(t: Timeline, p: Places, out: Rows) -> None:
         ended = {i: n for n, m in enumerate(t.moments) for i in m.ends}
         spans: dict[Any, Bar] = {}
         for n, m in enumerate(t.moments):
-            if m.kind not in kinds or n in (t.fault.moments if t.fault else ()) and n not in ended:
+            attempt = t.fault is not None and n in t.fault.moments[-1:]
+            if m.kind not in kinds or (attempt and n not in ended):
                 continue
             start = p.at[n][1]
             end = p.at[ended[n]][1] if ended.get(n) in p.at else out.end
@@ -403,10 +416,11 @@ def _fault_lines(t: Timeline, f: Fault) -> list[str]:
     lines = [f"{word} {f.code}: {f.message.partition(' [block')[0]}."]
     if len(f.moments) == 2:
         a, b = (t.moments[n] for n in f.moments)
-        why = {
-            "TK508": "Nothing makes sure that the copy is there by then.",
-            "TK520": "No proxy fence lies between the two.",
-        }.get(f.code, "In another run they may come the other way round.")
+        why = "In another run they may come the other way round."
+        if f.code == "TK508" and a.warp == b.warp:
+            why = "Nothing makes sure that the copy is there by then."
+        if f.code == "TK520":
+            why = "No proxy fence lies between the two."
         lines.append(f"Marked: {a.says} (line {a.line}); {b.says} (line {b.line}). {why}")
     if f.hint:
         lines.append(f"What to do: {f.hint}.")
@@ -432,16 +446,16 @@ def _draw(t: Timeline, rows: Rows, lo: float, hi: float, title: str) -> Any:
     per = max(int((width - 0.3) / 1.95), 1)
     notes = [x for line in fault_lines(t) for x in textwrap.wrap(line, int(width * 14.2))]
     gaps = _gaps(rows)
+    top = [ROW * r + 0.09 * gaps[r] for r in range(len(rows.rows))]
     body = ROW * len(rows.rows) + 0.09 * gaps[-1]
     below = 0.32 + 0.19 * -(-len(legend) // per) + 0.17 * len(notes) + 0.08 * bool(notes)
-    above = 0.55 + 0.24 * (len(rows.marks) == 2)
+    above = 0.55 + 0.24 * _close(rows, top)
     height = above + body + below
     fig = new_figure(width, height)
     ax = fig.add_axes((LEFT / width, below / height, wide / width, body / height))
     ax.set_xlim(lo, hi)
     ax.set_ylim(body, 0)
     ax.axis("off")
-    top = [ROW * r + 0.09 * gaps[r] for r in range(len(rows.rows))]
     _frame(ax, rows, top, body, lo, hi)
     for b in rows.bars:
         if b.end >= lo and b.start <= hi:
@@ -450,13 +464,21 @@ def _draw(t: Timeline, rows: Rows, lo: float, hi: float, title: str) -> Any:
     _marks(ax, t, rows, top, lo, hi)
     head = title or f"{t.kernel}, block {t.block}"
     fig.text(0.1 / width, 1 - 0.17 / height, head, size=10, weight="bold", va="center")
-    shown = "" if (lo, hi) == (0, rows.end) else f" (steps {lo:g} to {hi:g} of {rows.end:g})"
+    shown = ""
+    if lo > 0 or hi < rows.end:
+        shown = f" (steps {lo:g} to {min(hi, rows.end):g} of {rows.end:g})"
     fig.text(
         LEFT / width, 1 - 0.4 / height, rows.axis + shown + "  →", size=8, va="center",
         color="0.25",
     )  # fmt: skip
     _foot(fig, legend, notes, per, width, height, below)
     return fig
+
+
+def _close(rows: Rows, top: list[float]) -> bool:
+    """Whether two marks have no room for words between them."""
+    at = [top[rows.bars[i].row] for i in rows.marks if i >= 0]
+    return len(at) == 2 and abs(at[0] - at[1]) < 3 * ROW
 
 
 def _gaps(rows: Rows) -> list[int]:
@@ -562,7 +584,7 @@ def _marks(ax: Any, t: Timeline, rows: Rows, top: list[float], lo: float, hi: fl
     says = "no fence" if t.fault is not None and t.fault.code == "TK520" else "nothing orders these"
     x = min(max((x0 + x1) / 2, lo + 0.12 * (hi - lo)), hi - 0.12 * (hi - lo))
     y = (y0 + y1) / 2
-    if abs(y1 - y0) < 3 * ROW:  # no room between them: above all rows
+    if _close(rows, top):  # above all rows
         y = -0.14
     for at in ends:
         ax.annotate(
