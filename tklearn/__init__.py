@@ -82,14 +82,20 @@ atomic_add, atomic_max, atomic_min = (
 atomic_exch, atomic_cas = DeviceName("atomic_exch"), DeviceName("atomic_cas")
 
 
-def __getattr__(name: str) -> object:
-    """tk.access and tk.numerics: modules that are imported when first used."""
-    if name in ("access", "numerics"):
-        import importlib
+_COURSE = ["check", "hint", "predict"]
 
+
+def __getattr__(name: str) -> object:
+    """What is imported when first used: two modules, and what the course adds."""
+    import importlib
+
+    if name in ("access", "numerics"):
         return importlib.import_module(f"tklearn.{name}")
+    if name in _COURSE:
+        return getattr(importlib.import_module("tklearn.course.check"), name)
     raise AttributeError(f"module 'tklearn' has no attribute {name!r}")
 
 
 # `from tklearn import *` must not take Python's own abs, max, min and sum away.
 __all__ = [n for n in dir() if not n.startswith("_") and n not in ("abs", "max", "min", "sum")]
+__all__ += _COURSE

@@ -1,4 +1,4 @@
-"""The `tklearn` command: lab, run, doctor, bench, record.
+"""The `tklearn` command: lab, run, doctor, bench, record, and those of the course.
 
 This layer parses arguments and starts things; it knows no kernels. Every subcommand imports what
 it needs when it is called, so that `tklearn doctor` works in an environment that lacks the rest.
@@ -233,6 +233,8 @@ def version() -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser; subcommands that do not exist yet are not listed."""
+    from tklearn.course import commands as course
+
     top = argparse.ArgumentParser(
         prog="tklearn", description="GPU kernels in tiles: one Python kernel, two machines."
     )
@@ -257,6 +259,8 @@ def parser() -> argparse.ArgumentParser:
 
     sub = commands.add_parser("record", help="measure on this GPU into tklearn/recorded/")
     sub.set_defaults(call=record)
+
+    course.add(commands)
     return top
 
 
@@ -266,7 +270,7 @@ def main(argv: list[str] | None = None) -> int:
     Arguments that the subcommand does not know go on to what it starts (lab, bench, record).
     """
     args, rest = parser().parse_known_args(argv)
-    if rest and args.call in (doctor, run):
+    if rest and args.call not in (lab, bench, record):
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return int(args.call(args, rest))

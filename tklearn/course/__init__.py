@@ -1,5 +1,5 @@
-"""The course: exercises checked in the page. Uses tklearn's public names only."""
+"""The course: exercises checked in the page."""
 
-from tklearn.course.check import Verdict, check, hint
+from tklearn.course.check import Verdict, check, hint, predict
 
-__all__ = ["Verdict", "check", "hint"]
+__all__ = ["Verdict", "check", "hint", "predict"]

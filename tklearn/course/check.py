@@ -1,123 +1,37 @@
-"""Instant checks of exercises: pass, or why not, with the place.
+"""tk.check, tk.hint and tk.predict: the exercises, in the page.
 
-An Item says what a solution must compute, on which sizes, and which misconception a wrong result
-points to. A check runs the learner's kernel on the simulator on copies of its own inputs and
-compares plain numbers, so nothing in the learner's notebook decides the verdict.
+This file finds the learner's answer (a kernel or an order by its name in the calling cell), has it
+judged by a process of its own (worker.py), keeps the attempt (attempts.py) and shows the verdict.
 """
 
 from __future__ import annotations
 
 import difflib
 import html
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import sys
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
+from tklearn.course import attempts, engine, extract, worker
+from tklearn.course.extract import Answer
+from tklearn.course.item import Item, KernelItem, OneOf, Order, Predict
+from tklearn.course.items import ITEMS
+from tklearn.course.verdict import Verdict
 from tklearn.kernel import Kernel
 from tklearn.lang.errors import TkError
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """The answer to one attempt: `passed`, and `message` with what to look at."""
-
-    item: str
-    passed: bool
-    message: str
-
-    def __bool__(self) -> bool:
-        return self.passed
-
-    def __str__(self) -> str:
-        return f"{self.item}: {'passed' if self.passed else 'not yet'}\n{self.message}"
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        mark = "&#10003; passed" if self.passed else "&#9998; not yet"
-        return (
-            f"<p><b>{html.escape(self.item)}: {mark}</b></p><pre>{html.escape(self.message)}</pre>"
-        )
+__all__ = ["Verdict", "check", "hint", "predict"]
 
 
-@dataclass(frozen=True)
-class Item:
-    """One exercise.
-
-    Attributes: `inputs(rng, rows)` makes the kernel's arguments, output last; `grid(rows)`;
-    `expected(*inputs)` the right output in float64; `wrong` maps a misconception's message to the
-    output it would give; `tolerance` is absolute; `hints` are given one at a time.
-    """
-
-    name: str
-    inputs: Callable[[np.random.Generator, int], list[Any]]
-    grid: Callable[[int], Any]
-    expected: Callable[..., np.ndarray]
-    wrong: dict[str, Callable[..., np.ndarray]]
-    tolerance: float
-    hints: tuple[str, ...]
-    sizes: tuple[int, ...] = (64, 16, 1, 35)
-    consts: dict[str, Any] = field(default_factory=dict)
-
-
-def _softmax(x: np.ndarray, t: float = 1.0) -> np.ndarray:
-    z = x.astype(np.float64) / t
-    e = np.exp(z - z.max(1, keepdims=True))
-    return e / e.sum(1, keepdims=True)
-
-
-ITEMS: dict[str, Item] = {
-    "temperature": Item(
-        name="temperature",
-        inputs=lambda rng, rows: [
-            rng.standard_normal((rows, 128), dtype=np.float32) * 4,
-            np.full((rows, 128), -1, np.float32),
-            2.5,
-        ],
-        grid=lambda rows: -(-rows // 64),
-        expected=lambda x, _y, t: _softmax(x, t),
-        wrong={
-            "the temperature has no effect: this is the plain softmax": (
-                lambda x, _y, _t: _softmax(x)
-            ),
-            "the result was divided by T; the scores must be, before exp": (
-                lambda x, _y, t: _softmax(x) / t
-            ),
-            "the scores were multiplied by T: a high temperature must make the rows flatter": (
-                lambda x, _y, t: _softmax(x, 1 / t)
-            ),
-        },
-        tolerance=2e-6,
-        hints=(
-            "Where: between warp.load, when the tile holds the scores, and tk.exp.",
-            "Rule: softmax with temperature T is softmax(x / T). A tile and a number combine "
-            "element by element.",
-            "A worked sibling: `row *= 0.5` halves every element of the tile `row`.",
-        ),
-    ),
-}  # fmt: skip
-_asked: dict[str, int] = {}
-
-
-class Hints(str):
+class Text(str):
     """Text that a notebook shows as it is, without quotes and with its line ends."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
-def hint(item: str) -> Hints:
-    """The next hint of an exercise; after the last one, all of them. TkError: no such exercise."""
-    it = _item(item)
-    n = min(_asked.get(item, 0) + 1, len(it.hints))
-    _asked[item] = n
-    lines = (f"hint {i + 1} of {len(it.hints)}: {h}" for i, h in enumerate(it.hints[:n]))
-    return Hints("\n".join(lines))
-
-
-def _item(name: str) -> Item:
+def find(name: Any) -> Item:
+    """The item of this name. Errors: TkError that says what there is."""
     known = ", ".join(map(repr, ITEMS))
     if isinstance(name, Kernel):
         raise TkError(
@@ -130,51 +44,154 @@ def _item(name: str) -> Item:
     return ITEMS[name]
 
 
-def check(item: str, kernel: Any = None) -> Verdict:
-    """Checks an attempt on the simulator: results on several sizes, and no fault while it runs.
+def check(item: str, answer: Any = None) -> Verdict:
+    """Checks your answer to an exercise: passed, or why not and where to look.
 
-    Args: item, a name of ITEMS; kernel, the learner's @tk.kernel. TkError: no such exercise.
+    Args: item, its name, as "K1". answer: the kernel, or the order of lines; without it, what has
+    the name that the exercise asks for is taken. TkError: no such exercise.
     """
-    it = _item(item)
-    if not isinstance(kernel, Kernel):
-        return Verdict(
-            item,
-            False,
-            f"give the kernel itself, not {type(kernel).__name__}: check({item!r}, my_kernel)"
-            if kernel is not None
-            else f"give your kernel too: check({item!r}, my_kernel)",
-        )
-    for rows in it.sizes:
-        args = it.inputs(np.random.default_rng(rows), rows)
-        given = [np.copy(a) if isinstance(a, np.ndarray) else a for a in args]
-        try:
-            kernel.sim[it.grid(rows)](*given, **it.consts)
-        except TkError as e:
-            return Verdict(item, False, f"with {rows} rows the kernel was stopped:\n{e}")
-        out = next(
-            g
-            for g, a in zip(given, args, strict=True)
-            if isinstance(a, np.ndarray) and (a == -1).all()
-        )
-        problem = _differs(it, args, out, rows)
-        if problem:
-            return Verdict(item, False, problem)
-    return Verdict(
-        item, True, f"right for {', '.join(map(str, it.sizes))} rows, no fault in any run"
-    )
+    it = find(item)
+    frame = sys._getframe(1)
+    given = answer_of(it, answer, {**frame.f_globals, **frame.f_locals})
+    if given.problem:
+        verdict = Verdict(it.id, points=it.points, message=given.problem)
+    else:
+        verdict = worker.ask(given, it.points)
+    facts = {"passed": verdict.passed, "score": verdict.score, "points": verdict.points}
+    said = {"message": verdict.message[:2000], "code": verdict.code}
+    attempts.add(it.id, "check", **facts, **said, answer=given.text()[: attempts.LONGEST])
+    return verdict
 
 
-def _differs(it: Item, args: list[Any], out: np.ndarray, rows: int) -> str:
-    want = it.expected(*args)
-    gap = np.abs(out.astype(np.float64) - want)
-    if np.all(gap <= it.tolerance):
-        return ""
-    at = np.unravel_index(int(np.nanargmax(np.where(np.isnan(gap), np.inf, gap))), gap.shape)
-    index = ", ".join(str(int(i)) for i in at)
-    where = f"with {rows} rows, element [{index}] is {out[at]:.6g} and should be {want[at]:.6g}"
-    for message, f in it.wrong.items():
-        if np.all(np.abs(out - f(*args)) <= max(it.tolerance, 1e-5)):
-            return f"{message}\n({where})"
-    if np.all(out == -1):
-        return f"nothing was stored into the output\n({where})"
-    return where
+def answer_of(it: Item, given: Any, space: dict[str, Any]) -> Answer:
+    """A learner's answer from the names of a page."""
+    if isinstance(it, Predict):
+        kept = attempts.record(it.id)
+        return Answer(it.id, first=kept.first, latest=kept.latest, seed=attempts.seed())
+    if isinstance(it, Order):
+        order = space.get("order") if given is None else given
+        if not isinstance(order, list | tuple) or not all(type(x) is str for x in order):
+            return Answer(it.id, problem='the order is a list of names: order = ["a", "b", ...]')
+        return Answer(it.id, order=tuple(order))
+    if isinstance(it, OneOf):
+        names = [c.kernels[0] for c in it.choices]
+        wanted = getattr(given, "__name__", None) if given is not None else None
+        there = [n for n in names if n == wanted or isinstance(space.get(n), Kernel)]
+        if not there:
+            return Answer(it.id, problem=f"not done: no kernel {' or '.join(names)} yet")
+        name = wanted if wanted in there else there[-1]
+        return extract.live(it.id, {name: space.get(name) if given is None else given})
+    assert isinstance(it, KernelItem)
+    found = {n: space[n] for n in it.kernels if n in space}
+    if given is not None:
+        if not isinstance(given, Kernel):
+            kind = type(given).__name__
+            problem = f"give the kernel itself, not {kind}: check({it.id!r}, my_kernel)"
+            return Answer(it.id, problem=problem)
+        found[it.kernels[0]] = given
+    lacking = [n for n in it.kernels if n not in found]
+    if lacking:
+        problem = f"there is no '{lacking[0]}' here: run its cell, or "
+        problem += f"give your kernel too: check({it.id!r}, my_kernel)"
+        return Answer(it.id, problem=problem)
+    return extract.live(it.id, {n: found[n] for n in it.kernels})
+
+
+def answer_in(it: Item, book: extract.Notebook) -> Answer:
+    """A learner's answer from a file, of which nothing is run."""
+    if isinstance(it, OneOf):
+        names = [c.kernels[0] for c in it.choices]
+        there = [n for n in names if isinstance(book.values.get(n), extract.Piece)]
+        return book.answer(it.id, tuple(there[-1:] or names[:1]))
+    if isinstance(it, KernelItem) and not isinstance(it, Order):
+        return book.answer(it.id, it.kernels)
+    return book.answer(it.id)
+
+
+# -------------------------------------------------------------------------------------------- hint
+def hint(item: str) -> Text:
+    """The next hint: where to look, which rule, a worked sibling. TkError: no such exercise."""
+    it = find(item)
+    n = min(attempts.record(it.id).hints + 1, len(it.hints))
+    attempts.add(it.id, "hint", n=n)
+    lines = (f"hint {i + 1} of {len(it.hints)}: {h}" for i, h in enumerate(it.hints[:n]))
+    return Text("\n".join(lines))
+
+
+# ----------------------------------------------------------------------------------------- predict
+class Questions:
+    """The questions of a Predict item with what was answered so far."""
+
+    def __init__(self, item: Predict, params: dict[str, Any], kept: attempts.Record) -> None:
+        self.item, self.kept = item, kept
+        self.intro = item.intro.format(**params)
+        self.rows = [(q.name, q.text.format(**params), q.choices) for q in item.questions]
+
+    def _said(self, name: str) -> str:
+        first, latest = self.kept.first.get(name), self.kept.latest.get(name)
+        if first is None:
+            return "-"
+        return str(latest) if first == latest else f"{latest} (first: {first})"
+
+    def __str__(self) -> str:
+        lines = [self.intro] if self.intro else []
+        for name, text, choices in self.rows:
+            among = f" [{' | '.join(choices)}]" if choices else ""
+            lines.append(f"  {name}: {text}{among}   you: {self._said(name)}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        def cells(row: tuple[str, ...], tag: str) -> str:
+            inner = "".join(f'<{tag} style="text-align:left">{html.escape(c)}</{tag}>' for c in row)
+            return f"<tr>{inner}</tr>"
+
+        body = [cells(("", "question", "possible answers", "your prediction"), "th")]
+        for name, text, choices in self.rows:
+            among = " | ".join(choices) or "a number"
+            body.append(cells((name, text, among, self._said(name)), "td"))
+        return f"<p>{html.escape(self.intro)}</p><table>{''.join(body)}</table>"
+
+
+def predict(item: str, **said: Any) -> Questions:
+    """Writes down your predictions before you run anything: tk.predict("P3", a=1, b=32).
+
+    The first answer counts for the points. Without answers it shows the questions. Errors:
+    TkError for a name that is no question and for an answer that is no possible one.
+    """
+    it = find(item)
+    if not isinstance(it, Predict):
+        raise TkError("TK400", f"{item} has nothing to predict", hint=f"write tk.check({item!r})")
+    by = {q.name: q for q in it.questions}
+    plain: dict[str, Any] = {}
+    for name, value in said.items():
+        if name not in by:
+            raise TkError("TK400", f"{item} has no question {name!r}: {', '.join(by)}")
+        if value is None or value is ...:
+            continue
+        choices = by[name].choices
+        if choices:
+            match = [c for c in choices if c.lower() == str(value).strip().lower()]
+            if not match:
+                raise TkError("TK400", f"{name} is one of {', '.join(map(repr, choices))}")
+            plain[name] = match[0]
+        else:
+            try:
+                plain[name] = int(value) if float(value) == int(value) else float(value)
+            except (TypeError, ValueError, OverflowError):
+                raise TkError("TK400", f"{name} is a number, not {value!r}") from None
+    if plain:
+        attempts.add(it.id, "predict", said=plain)
+    worker.start()
+    kept = attempts.record(it.id)
+    return Questions(it, engine.parameters(it, attempts.seed()), kept)
+
+
+def from_file(item: str, book: extract.Notebook) -> Verdict:
+    """The verdict on what a file says, in the process with limits."""
+    it = find(item)
+    given = replace(answer_in(it, book), seed=attempts.seed())
+    if given.problem:
+        return Verdict(it.id, points=it.points, message=given.problem)
+    return worker.ask(given, it.points)

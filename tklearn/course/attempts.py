@@ -1,0 +1,132 @@
+"""What is kept of a learner's work: predictions, attempts, hints, scores, in one local file.
+
+The file is a journal: each event is one line of JSON, appended and flushed at once. Notebooks that
+are open side by side append to the same file, and a crash can only lose the line that it was
+writing: a line that is not whole is passed over. Everything else is computed from the events.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NAME = "attempts.jsonl"
+LONGEST = 20_000  # characters of an attempt that are kept
+
+
+def folder() -> Path:
+    """Where the file lies: TKLEARN_COURSE_DIR, else .tklearn in the course that holds the working
+    folder, else the user's data folder."""
+    if own := os.environ.get("TKLEARN_COURSE_DIR"):
+        return Path(own)
+    root = course()
+    if root is not None and os.access(root, os.W_OK):
+        return root / ".tklearn"
+    home = Path.home()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home) / "tklearn"
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "tklearn"
+    return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "tklearn"
+
+
+def course() -> Path | None:
+    """The folder above the working folder (or itself) that holds exercises/, if there is one."""
+    here = Path.cwd()
+    return next((p for p in (here, *here.parents) if (p / "exercises").is_dir()), None)
+
+
+def add(item: str, what: str, **facts: Any) -> None:
+    """Appends an event: what is "predict", "check", "hint" or "reset"."""
+    event = {"time": round(time.time(), 3), "item": item, "what": what, **facts}
+    data = json.dumps(event, ensure_ascii=True).encode() + b"\n"
+    path = folder() / NAME
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+    file = os.open(path, flags, 0o644)
+    try:
+        size = os.fstat(file).st_size
+        if size:  # after a crash in the middle of a line, begin a new one
+            os.lseek(file, size - 1, os.SEEK_SET)
+            data = data if os.read(file, 1) == b"\n" else b"\n" + data
+        os.write(file, data)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def events(path: Path | None = None) -> Iterator[dict[str, Any]]:
+    """All whole events, the oldest first."""
+    try:
+        raw = (path or folder() / NAME).read_bytes()
+    except OSError:
+        return
+    for line in raw.split(b"\n"):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and {"time", "item", "what"} <= set(event):
+            yield event
+
+
+@dataclass
+class Record:
+    """What is known of one item.
+
+    Attributes: first, latest: the predictions. attempts: checks. hints: how many were given.
+    passed, score: the best so far. seconds: from the first event to the passing one.
+    """
+
+    item: str
+    first: dict[str, Any] = field(default_factory=dict)
+    latest: dict[str, Any] = field(default_factory=dict)
+    attempts: int = 0
+    hints: int = 0
+    passed: bool = False
+    score: float = 0.0
+    points: int = 0
+    began: float = 0.0
+    seconds: float = 0.0
+
+
+def records(path: Path | None = None) -> dict[str, Record]:
+    """What the events of a journal come to, by item."""
+    out: dict[str, Record] = {}
+    for e in events(path):
+        r = out.setdefault(e["item"], Record(e["item"], began=e["time"]))
+        if e["what"] == "predict":
+            said = e.get("said", {})
+            r.first = {**said, **r.first}
+            r.latest = {**r.latest, **said}
+        elif e["what"] == "hint":
+            r.hints = max(r.hints, e.get("n", 0))
+        elif e["what"] == "check":
+            r.attempts += 1
+            if e.get("passed") and not r.passed:
+                r.passed, r.seconds = True, e["time"] - r.began
+            r.score = max(r.score, e.get("score", 0.0))
+            r.points = e.get("points", 0)
+    return out
+
+
+def record(item: str) -> Record:
+    """What is known of one item."""
+    return records().get(item) or Record(item)
+
+
+def seed() -> int:
+    """The learner's number, from which their predictions vary; 0 where no class is held.
+
+    It stands in learner.json beside the journal: {"seed": 7}.
+    """
+    try:
+        return int(json.loads((folder() / "learner.json").read_text(encoding="utf-8"))["seed"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

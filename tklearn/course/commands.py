@@ -1,0 +1,101 @@
+"""The course's part of the `tklearn` command: check, reset, progress, release."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """Adds the subcommands to the parser of cli.py."""
+    sub = commands.add_parser("check", help="check an exercise's notebook without running it")
+    sub.add_argument("item", metavar="ID")
+    sub.add_argument("file", nargs="?", help="default: its notebook in exercises/")
+    sub.set_defaults(call=check)
+
+    sub = commands.add_parser("reset", help="an exercise as it was; your attempt is kept beside it")
+    sub.add_argument("item", metavar="ID")
+    sub.set_defaults(call=reset)
+
+    sub = commands.add_parser("progress", help="what you have solved so far")
+    sub.set_defaults(call=progress)
+
+    sub = commands.add_parser("release", help="make exercises/ from solutions/")
+    sub.add_argument("--exercises", action="store_true", required=True)
+    sub.set_defaults(call=release)
+
+
+def _item(name: str) -> Any:
+    from tklearn.cli import CliError
+    from tklearn.course.check import find
+    from tklearn.lang.errors import TkError
+
+    try:
+        return find(name)
+    except TkError as e:
+        raise CliError(f"{e.message}: {e.hint}") from None
+
+
+def check(args: argparse.Namespace, rest: list[str]) -> int:
+    """Check a file: 0 passed, 1 not yet."""
+    from tklearn.cli import CliError, checkout
+    from tklearn.course.check import from_file
+    from tklearn.course.extract import Refused
+    from tklearn.course.extract import from_file as read
+
+    it = _item(args.item)
+    path = Path(args.file) if args.file else checkout() / "exercises" / it.file
+    try:
+        verdict = from_file(it.id, read(path))
+    except Refused as e:
+        raise CliError(str(e)) from None
+    print(verdict)
+    return 0 if verdict.passed else 1
+
+
+def reset(args: argparse.Namespace, rest: list[str]) -> int:
+    """Restore an exercise and keep the attempt beside it."""
+    from tklearn.cli import CliError, checkout
+    from tklearn.course import attempts, release
+
+    it = _item(args.item)
+    root = attempts.course() or checkout()
+    text = release.original(it.file, root)
+    if text is None:
+        raise CliError(f"the original of exercises/{it.file} is not here")
+    path = root / "exercises" / it.file
+    if path.is_file():
+        kept = path.with_name(f"{path.stem}.attempt-{time.strftime('%Y%m%d-%H%M%S')}.ipynb")
+        n = 1
+        while kept.exists():
+            n += 1
+            kept = kept.with_name(f"{kept.stem}-{n}.ipynb")
+        path.rename(kept)
+        print(f"your attempt is kept as exercises/{kept.name}")
+    release.write(path, text)
+    attempts.add(it.id, "reset")
+    print(f"exercises/{it.file} is as it was; if it is open, close it and open it again")
+    return 0
+
+
+def progress(args: argparse.Namespace, rest: list[str]) -> int:
+    """Print a line for each exercise."""
+    from tklearn.course.progress import Progress
+
+    print(Progress.now())
+    return 0
+
+
+def release(args: argparse.Namespace, rest: list[str]) -> int:
+    """Make exercises/ from solutions/."""
+    from tklearn.cli import CliError, checkout
+    from tklearn.course.release import BadSolution, make_exercises
+
+    try:
+        changed = make_exercises(checkout())
+    except BadSolution as e:
+        raise CliError(str(e)) from None
+    print("\n".join(f"exercises/{n}" for n in changed) or "exercises/ is as solutions/ says")
+    return 0
