@@ -23,6 +23,7 @@ import pytest
 
 import tklearn as tk
 import tklearn.kernels
+from tklearn import block, warpid
 from tklearn.kernels import (
     attention,
     attention_hopper,
@@ -34,7 +35,8 @@ from tklearn.kernels import (
     softmax,
     transpose,
 )
-from tklearn.sim.mutate import Verdict, study
+from tklearn.lang import ir
+from tklearn.sim.mutate import Verdict, mutants, study
 
 BF = ml_dtypes.bfloat16
 F32 = np.float32
@@ -117,8 +119,62 @@ DESIGN = [
 ]  # fmt: skip
 LAUNCHES = [*GALLERY, *DESIGN]
 
-# Mutants that are neither reported nor shown harmless: (launch, source, change) -> why not.
-KNOWN: dict[tuple[str, str, str], str] = {}
+# What the search over all schedules has shown to do nothing, and why that is so; by the text of the
+# line and the change. The search believes the simulator: a mutant that turns up here unlisted may
+# be a fault that the simulator no longer sees.
+FIRST_SUM = "nothing was read from `parts` before this launch's only sum"
+END = "the kernel ends: nothing of this block reads what the store writes"
+FENCED = "the fence of the product before this one came after all changes of its registers"
+ONE_WAIT = "the next commit takes this product into its group, and one wait is for all of them"
+SAME_FOR_ALL = "every group takes the next number, and no two groups take the same"
+FIRST_LAP = "the first barrier of the loop comes before any warp but the first uses the semaphore"
+PARTS = "block.sync()  # parts may still be read for the sum before this one"
+STORED = "tma.store_async_wait()"
+HARMLESS: dict[str, dict[tuple[str, str], str]] = {
+    "sum atomic": {(PARTS, "deleted"): FIRST_SUM},
+    "sum staged": {(PARTS, "deleted"): FIRST_SUM},
+    "softmax long": {("block.sync()", "deleted"): FIRST_SUM},
+    "gemm_hopper persistent": {
+        (STORED + "  # c must stay until the last store has read it", "only reads"): END
+    },
+    "attention_hopper": {
+        (
+            "warpgroup.mma_AB(o, p, v[last.stage])  # ... and the last block's P V",
+            "no fence",
+        ): FENCED,
+        ("warpgroup.sync(wg + 1)  # of all four warps", "another barrier"): SAME_FOR_ALL,
+        (STORED, "only reads"): END,
+    },
+    "linear_attention": {
+        ("block.sync()", "deleted"): FIRST_LAP,
+        ("warpgroup.mm_AB(o, q[s], state)  # history", "no fence"): FENCED,
+        ("warpgroup.mm_AB(o, q[s], state)  # history", "no commit"): ONE_WAIT,
+        ("warpgroup.mma_AB(o, p, v[s])  # this chunk", "no fence"): FENCED,
+        ("warpgroup.mma_AB(o, p, v[s])  # this chunk", "no commit"): ONE_WAIT,
+        ("warpgroup.mma_AtB(kv, k[s], v[s])  # next state", "no fence"): FENCED,
+        (STORED, "only reads"): END,
+    },
+    "design attend": {
+        ("warpgroup.mma_AB(o, p, v[t])  # ... while O += P V is in flight", "no fence"): FENCED,
+        ("warpgroup.sync(wg + 1)  # named barrier", "another barrier"): SAME_FOR_ALL,
+        (STORED, "only reads"): END,
+    },
+    "design linear_attention": {
+        ("block.sync()", "deleted"): FIRST_LAP,
+        ("warpgroup.mm_AB(o, q, state)  # history", "no fence"): FENCED,
+        ("warpgroup.mm_AB(o, q, state)  # history", "no commit"): ONE_WAIT,
+        ("warpgroup.mma_AB(o, p, v)  # this chunk", "no fence"): FENCED,
+        ("warpgroup.mma_AB(o, p, v)  # this chunk", "no commit"): ONE_WAIT,
+        ("warpgroup.mma_AtB(kv, k, v)  # next state", "no fence"): FENCED,
+        ("block.sync()  # the tiles are free again", "deleted"): (
+            "one warpgroup: a wgmma group is one of all four warps, so that mma_async_wait in the "
+            "warp that starts the next loads proves that all have read the tiles"
+        ),
+    },
+}
+
+# Mutants that are neither reported nor shown harmless: why not.
+KNOWN: dict[str, dict[tuple[str, str], str]] = {}
 
 
 @cache
@@ -127,18 +183,17 @@ def verdicts(launch: Launch) -> list[Verdict]:
     return study(launch.kernel().ir(*args), launch.grid, args)
 
 
+def listed(found: list[Verdict], kind: str) -> Counter:
+    return Counter((v.mutant.loc.text().strip(), v.mutant.change) for v in found if v.kind == kind)
+
+
 @pytest.mark.parametrize("launch", LAUNCHES, ids=lambda x: x.name)
 def test_every_mutant_is_accounted_for(launch: Launch) -> None:
     found = verdicts(launch)
-    kinds = Counter(v.kind for v in found)
-    print(f"{launch.name}: {len(found)} mutants, {dict(kinds)}")
-    holes = [
-        v
-        for v in found
-        if v.kind == "unexplained" and (launch.name, v.mutant.source, v.mutant.change) not in KNOWN
-    ]
-    assert not holes, "\n".join(map(str, holes))
-    assert kinds["reported"] > 0
+    said = "\n".join(str(v) for v in found if v.kind != "reported")
+    assert listed(found, "unexplained") == Counter(KNOWN.get(launch.name, {}).keys()), said
+    assert listed(found, "harmless") == Counter(HARMLESS.get(launch.name, {}).keys()), said
+    assert any(v.kind == "reported" for v in found)
 
 
 SYNCHRONISES = ("sync(", "wait", "commit", "arrive", "fence", "block_sum", "block_max")
@@ -158,3 +213,54 @@ def test_no_kernel_of_the_gallery_is_left_out() -> None:
                 body = ast.unparse(ast.Module(node.body, []))
                 if any(word in body for word in SYNCHRONISES):
                     assert (info.name, node.name) in covered
+
+
+# ------------------------------------------------------------------------------------ the tool
+@tk.device
+def meet(n: tk.i32):
+    block.sync(n, 64)
+
+
+@tk.kernel(warps=2)
+def ordered_atomics(x: tk.gl(tk.i32)):
+    if warpid() == 0:
+        tk.atomic_exch(x[0], 5)
+    meet(1)
+    tk.atomic_add(x[0], 1)
+
+
+def test_a_change_that_nothing_reports_is_a_hole() -> None:
+    """Atomics need no order as far as races go: only the results tell."""
+    args = [np.zeros(1, np.int32)]
+    found = study(ordered_atomics.ir(*args), ONE, args)
+    kinds = {v.mutant.change: v for v in found}
+    assert set(kinds) == {
+        "deleted", "another barrier", "always barrier 1", "32 threads more", "32 threads less"
+    }  # fmt: skip
+    assert kinds["deleted"].kind == "unexplained"
+    assert "other results" in kinds["deleted"].why
+    assert kinds["another barrier"].kind == kinds["always barrier 1"].kind == "harmless"
+    assert kinds["32 threads more"].code == "TK507"
+    assert {v.mutant.line for v in found} == {found[0].mutant.loc.line}
+    assert found[0].mutant.loc.text().strip() == "block.sync(n, 64)"
+    assert not args[0].any()
+
+
+def test_mutants_leave_the_kernel_as_it_was() -> None:
+    args = [np.zeros(1, np.int32)]
+    kernel = ordered_atomics.ir(*args)
+    before = ir.digest(kernel)
+    made = list(mutants(kernel))
+    assert ir.digest(kernel) == before
+    assert len({ir.digest(m.kernel) for m in made}) == len(made)
+    assert before not in {ir.digest(m.kernel) for m in made}
+
+
+def test_a_faulty_kernel_is_not_studied() -> None:
+    @tk.kernel(warps=2)
+    def racy(x: tk.gl_fl):
+        x[0] = 1.0 + warpid()
+
+    args = [np.zeros(1, np.float32)]
+    with pytest.raises(tk.Race):
+        study(racy.ir(*args), ONE, args)

@@ -51,15 +51,18 @@ class Mutant:
     what follows a wait, what comes before an arrival, both for a barrier.
     """
 
-    line: int
-    source: str
+    loc: Loc
     change: str
     objects: tuple[str, ...]
     guards: frozenset[int]
     kernel: ir.Kernel
 
+    @property
+    def line(self) -> int:
+        return self.loc.line
+
     def __str__(self) -> str:
-        return f"line {self.line}: {self.source}  [{self.change}]"
+        return f"line {self.line}: {self.loc.text().split('  #')[0].strip()}  [{self.change}]"
 
 
 @dataclass(frozen=True)
@@ -263,8 +266,7 @@ def mutants(kernel: ir.Kernel) -> Iterator[Mutant]:
             todo = [x for x in _statements(new) if _key(x[2]) == key]
             for stmts, i, old in reversed(todo):
                 stmts[i : i + 1] = [x for x in [change(old)] if x is not None]
-            text = do.loc.text().split("  #")[0].strip()
-            yield Mutant(do.loc.line, text, what, _objects(do, origins), guards, new)
+            yield Mutant(do.loc, what, _objects(do, origins), guards, new)
 
 
 # ---------------------------------------------------------------------------------------- judging
