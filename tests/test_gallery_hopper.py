@@ -262,8 +262,8 @@ def test_persistent_and_simple_give_the_same_bits() -> None:
 def test_views() -> None:
     """Rows longer than they show, and heads as they come out of one projection."""
     a, b = normal((70, 96))[:, :90], normal((96, 64), BF, 1)[3:93, 8:58]
-    for variant in ("simple", "persistent"):
-        out = np.zeros((70, 56), BF)[:, :50]
+    for variant, n in (("simple", 50), ("persistent", 48)):
+        b, out = b[:, :n], np.zeros((70, 56), BF)[:, :n]
         gemm_hopper.run(a, b, variant=variant, config=ONE, out=out, check="full")
         assert (np.abs(out.astype(np.float64) - gemm_hopper.reference(a, b))
                 <= gemm_bound(a, b)).all()  # fmt: skip

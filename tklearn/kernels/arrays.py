@@ -76,12 +76,17 @@ def vector_width(n: int, *arrays: Array) -> int:
     return width
 
 
-def for_tma(*arrays: Array) -> None:
-    """Error TK410 unless starts and outer strides are multiples of 16 bytes."""
-    for a in arrays:
+def for_tma(*arrays: Array, stored: Array | None = None) -> None:
+    """Error TK410 unless starts and outer strides, and rows stored to, are multiples of 16 bytes."""
+    for a in (*arrays, *([stored] if stored else [])):
         if traced(a.obj) or not a.size:
             continue
         unit = 16 // a.itemsize
+        fit(
+            a is not stored or a.shape[-1] % unit == 0,
+            f"TMA stores {unit} elements at a time, and the result has rows of {a.shape[-1]}",
+            "make it wider, or use a kernel that stores from registers",
+        )
         outer = [s for s, n in zip(a.strides[:-1], a.shape[:-1], strict=True) if n > 1]
         odd = [s for s in outer if s <= 0 or s % unit]
         what = f"an array of shape {a.shape}"

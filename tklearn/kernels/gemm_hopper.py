@@ -202,8 +202,8 @@ def run(
     """a (M, K) @ b (K, N) in bf16 or f16, summed in f32, rounded once to their dtype; sm_90a.
 
     `variant`: persistent or simple. `blocks` of the persistent kernel: one for each multiprocessor
-    unless given. Rows of a, b and (persistent) of the result start at multiples of 16 bytes: K and
-    N are multiples of 8, or the arrays are views of wider ones. Error TK410 otherwise.
+    unless given. Rows of a and b start at multiples of 16 bytes: K and N are multiples of 8, or the
+    arrays are views of wider ones; for persistent N is a multiple of 8. Error TK410 otherwise.
     """
     x = look(a, "a", 2, HALVES)
     y = look(b, "b", 2, (x.dtype,))
@@ -220,7 +220,7 @@ def run(
         grid: Any = cdiv(n, config.BN), cdiv(m, 64 * config.CONSUMERS)
         kernel = simple(x.dtype, config)
     else:
-        for_tma(look(out, "out", 2, (x.dtype,)))
+        for_tma(stored=look(out, "out", 2, (x.dtype,)))
         tiles = cdiv(n, config.BN) * cdiv(m, 64 * config.CONSUMERS)
         grid = min(tiles, multiprocessors(x) if blocks is None else blocks)
         kernel = persistent(x.dtype, config)
