@@ -160,6 +160,8 @@ def compare(
             out.notes.append(recordings.nearest(spec, values, grid, text))
     blocks = grid[0] * grid[1] * grid[2]
     out.rows = _rows(spec, simulated, values, device, measured, error, seconds, blocks)
+    compiled = out.gpu.compiled if out.gpu is not None else None
+    out.rows += _estimate(simulated, device, compiled, seconds, out.notes)
     return out
 
 
