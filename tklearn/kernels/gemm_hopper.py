@@ -38,7 +38,7 @@ from tklearn import (
 from tklearn.kernels.arrays import cdiv, fit, for_tma, launch, look, multiprocessors, output
 from tklearn.kernels.gemm import reference
 
-__all__ = ["Config", "persistent", "reference", "run", "simple"]
+__all__ = ["Config", "choose", "persistent", "reference", "run", "simple"]
 
 HALVES = (tk.bf16, tk.f16)
 
@@ -63,6 +63,32 @@ class Config(NamedTuple):
 # to be shared among all of them: what the producer does not need, the consumers take.
 REGISTERS = {2: (40, 232), 3: (32, 160)}
 WIDE = Config(BN=256, STAGES=3)  # 3 stages and C's tile are 208 KB
+
+# Microseconds that the persistent kernel takes on an H200 for a tile of C, whatever K is, and for
+# each 64 of K. Fitted by benchmarks/tune_gemm_hopper.py to launches of many shapes.
+COSTS: dict[Config, tuple[float, float]] = {
+    WIDE: (2.6, 0.79),
+    Config(BN=192, STAGES=4): (2.2, 0.63),
+    Config(BN=128, STAGES=6): (1.9, 0.45),
+    Config(BN=64, STAGES=8): (1.6, 0.29),
+    Config(3, 128, STAGES=4): (2.2, 0.64),
+    Config(3, 64, STAGES=6): (1.8, 0.40),
+}
+
+
+def choose(m: int, n: int, k: int, blocks: int) -> Config:
+    """The tiles with which `blocks` multiprocessors are done first, by COSTS.
+
+    All work at the same time on one tile each, so what counts is how many turns they take: 4096 x
+    4096 is 512 tiles of 128 x 256, which 132 multiprocessors take in 4 turns, the last not full.
+    """
+
+    def seconds(c: Config) -> float:
+        turns = cdiv(cdiv(m, 64 * c.CONSUMERS) * cdiv(n, c.BN), blocks)
+        tile, step = COSTS[c]
+        return turns * (tile + cdiv(k, 64) * step)
+
+    return min(COSTS, key=seconds)
 
 
 @cache
@@ -201,9 +227,10 @@ def run(
 ) -> Any:
     """a (M, K) @ b (K, N) in bf16 or f16, summed in f32, rounded once to their dtype; sm_90a.
 
-    `variant`: persistent or simple. `blocks` of the persistent kernel: one for each multiprocessor
-    unless given. Rows of a and b start at multiples of 16 bytes: K and N are multiples of 8, or the
-    arrays are views of wider ones; for persistent N is a multiple of 8. Error TK410 otherwise.
+    `variant`: persistent or simple. `config`: the tiles, by `choose` unless given. `blocks` of the
+    persistent kernel: one for each multiprocessor unless given. Rows of a and b start at multiples
+    of 16 bytes: K and N are multiples of 8, or the arrays are views of wider ones; for persistent N
+    is a multiple of 8. Error TK410 otherwise.
     """
     x = look(a, "a", 2, HALVES)
     y = look(b, "b", 2, (x.dtype,))
@@ -211,7 +238,10 @@ def run(
     fit(k == k2, f"a is {x.shape} and b is {y.shape}: the inner sizes {k} and {k2} differ")
     fit(variant in ("persistent", "simple"), f"no variant {variant!r}", "persistent or simple")
     fit(k > 0 or m * n == 0, "the inner size is 0: the product is zeros, and TMA copies no array")
-    config = config or (Config() if variant == "simple" else WIDE)
+    if variant == "persistent":
+        blocks = multiprocessors(x) if blocks is None else blocks
+        config = config or choose(m, n, k, max(blocks, 1))
+    config = config or Config()
     fit(config.CONSUMERS in REGISTERS, f"{config.CONSUMERS} consumers", "2 or 3")
     fit(config.STAGES > 1 or variant == "simple", "a persistent kernel of one stage", "2 or more")
     out = output(out, a, (m, n))
@@ -222,7 +252,7 @@ def run(
     else:
         for_tma(stored=look(out, "out", 2, (x.dtype,)))
         tiles = cdiv(n, config.BN) * cdiv(m, 64 * config.CONSUMERS)
-        grid = min(tiles, multiprocessors(x) if blocks is None else blocks)
+        grid = min(tiles, blocks or 1)
         kernel = persistent(x.dtype, config)
     told = launch(kernel, grid, a, b, out, options=options)
     return (out, told) if report else out
