@@ -10,6 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from bugzoo import KERNELS
+from bugzoo.zoo import ZOO
 
 import tklearn as tk
 from tklearn import (
@@ -30,9 +32,10 @@ from tklearn.sim import recorder
 from tklearn.viz import widgets
 from tklearn.viz.clock import Units, places
 from tklearn.viz.picture import OKABE_ITO
-from tklearn.viz.timeline import LOOK, picture_rows
+from tklearn.viz.timeline import LOOK, describe, picture_rows
 
 BF = ml_dtypes.bfloat16
+assert KERNELS, "importing them fills the zoo"
 
 
 def pipeline(STAGES: int, expected: int = 16384, late: bool = False, eager: bool = False) -> Any:
@@ -422,3 +425,26 @@ def test_the_widget_gets_the_same_data() -> None:
     data, state = widgets.widget_data(viz.timeline(e).data)
     assert state["n"] == len(e.timeline.moments) - 1
     assert data["timeline"]["fault"][0].startswith("Race TK500")
+
+
+# ------------------------------------------------------------------------------------- the zoo
+ONE_OF_EACH = {f.kind: name for name, f in ZOO.items()}
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH.values())
+def test_every_kind_of_fault_has_a_picture(name: str) -> None:
+    f = ZOO[name]
+    with pytest.raises(tk.TkError) as e:
+        f.launch(False, f.args(), timeline=True)
+    t = e.value.timeline
+    if t is None:  # not in the first block, or before it
+        assert isinstance(e.value, tk.SourceError | tk.LaunchError) or e.value.code == "TK502"
+        return
+    assert t.fault.code == e.value.code
+    assert t.fault.waits if t.fault.kind == "deadlock" else t.fault.moments
+    if e.value.code in ("TK500", "TK508", "TK520"):
+        assert len(t.fault.moments) == 2
+    for units in (None, Units()):
+        rows = picture_rows(t, units)
+        assert all(b.end >= b.start for b in rows.bars)
+        assert e.value.code in describe(t, rows) or t.fault.waits

@@ -183,6 +183,7 @@ class Owners:
                     f"warps, before line {s.line}"
                 )
             lines = f"lines {f.site.line} and {s.line}" if f.site is not s else f"line {s.line}"
+            w.event("clash", s, None, f.site, self.g.name)
             raise w.fault(
                 "TK500",
                 f"warp {w.id} {'writes' if write else 'reads'} a part of {self.g.name} that "
@@ -292,6 +293,7 @@ class Owners:
                 kind=Race,
             )
         warp, lane = (old >> WARP) & 63, (old >> LANE) & 63
+        w.event("clash", s, None if warp == SEVERAL_WARPS else warp, site, what)
         if warp != w.id:
             who = "several warps" if warp == SEVERAL_WARPS else f"warp {warp}"
             return w.fault(

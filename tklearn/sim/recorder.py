@@ -19,6 +19,7 @@ from tklearn.sim.semaphores import Waiting as PhaseWait
 from tklearn.sim.trace import _array
 
 MOST = 6000  # moments that are kept
+ASIDE = ("land", "phase", "bytes", "start", "gap")  # not of the warp that they name
 COUNTED = (  # what a count of a memory or tensor operation shows, in this order
     ("tensor_instructions", "mma"),
     ("global_ld_requests", "global read"),
@@ -68,7 +69,7 @@ class Recorder:
         self.roles: dict[int, str] = {}
         self.sems: set[str] = set()
         self.last: Draft | None = None
-        self.found: tuple[Any, int, int, str] | None = None  # the earlier access of a race
+        self.found: tuple[Any, int, int, int, str] | None = None  # the accesses of a race
 
     # ------------------------------------------------------------------------------ the batch
     def watch(self, batch: Any) -> None:
@@ -145,7 +146,7 @@ class Recorder:
 
     def _last_line(self, w: Any, line: int) -> int:
         for m in reversed(self.rest or self.first):
-            if m.warp == w.id and m.kind not in ("land", "bytes", "phase"):
+            if m.warp == w.id and m.kind not in ASIDE:
                 return m.line
         return line
 
@@ -322,9 +323,11 @@ class Recorder:
         self._passed(m)
         self.landed = True
 
-    def _on_clash(self, w: Any, s: Any, agent: int, site: Any, what: str) -> None:
+    def _on_clash(self, w: Any, s: Any, agent: int | None, site: Any, what: str) -> None:
+        """An access of warp w that nothing orders after one of an agent (None: of somebody)."""
         warps = self.kernel.warps
-        self.found = (agent % warps if agent < 4 * warps else None, site.line, s.line, what)
+        other = agent % warps if agent is not None and agent < 4 * warps else None
+        self.found = (other, site.line, w.id, s.line, what)
 
     # --------------------------------------------------------------------------------- accesses
     def _tile(self, m: Draft, mem: Any, by: str = "") -> None:
@@ -428,28 +431,38 @@ class Recorder:
                 if w.gen is not None and (w.at is not None or w.waiting is not None):
                     s, _, says = self._awaited(w)
                     waits.append((w.id, s.line, says))
-        every = [*self.first, *self.rest]
-        pair: list[Draft] = []
-        if self.found is not None:
-            other, then, now, what = self.found
-            late = [m for m in every if m.line == now and m.warp == warp]
-            pair = late[-1:]
-            early = [m for m in every if m.line == then and m not in pair]
-            early = [m for m in early if other is None or m.warp == other] or early
-            early = [m for m in early if _names(m.what, what)] or early
-            starts = [m for m in early if m.kind not in ("land", "phase", "bytes")]
-            pair = [*(starts or early)[-1:], *pair]
-        if kind != "deadlock" and (not pair or pair[-1].line != line):
-            here = [m for m in every if m.line == line and m.warp == warp][-1:]
-            if not here:
-                here = [self.add("fault", warp, line)]
-                here[0].says = e.message
-            if not pair or self.found is None:
-                pair = here
         return {
-            "kind": kind, "code": e.code, "message": e.message, "hint": e.hint, "line": line,
-            "moments": tuple(m.n for m in pair), "waits": tuple(waits),
-        }  # fmt: skip
+            "kind": kind,
+            "code": e.code,
+            "message": e.message,
+            "hint": e.hint,
+            "line": line,
+            "moments": () if kind == "deadlock" else self._marked(e.message, warp, line),
+            "waits": tuple(waits),
+        }
+
+    def _marked(self, message: str, warp: int, line: int) -> tuple[int, ...]:
+        """The moments of a fault: two accesses that nothing orders, or where it happened."""
+        every = [m for m in (*self.first, *self.rest) if m.kind not in ASIDE]
+        if self.found is None:
+            return (self._here(every, warp, line, message).n,)
+        other, then, warp, now, what = self.found
+        says = message.partition(", which")[0].partition(" that the")[0]
+        late = self._here(every, warp, now, says)
+        early = [m for m in every if m.line == then and m is not late]
+        early = [m for m in early if other is None or m.warp == other] or early
+        early = [m for m in early if _names(m.what, what)] or early
+        return (*(m.n for m in early[-1:]), late.n)
+
+    def _here(self, every: list[Draft], warp: int, line: int, says: str) -> Draft:
+        """The last moment of a warp if it was on this line, else one made for the fault."""
+        mine = [m for m in every if m.warp == warp][-1:]
+        if mine and mine[0].line == line and mine[0].kind != "wait":
+            return mine[0]
+        m = self.add("fault", warp, line)
+        m.says = says
+        self._goes(m)
+        return m
 
 
 class Watched:
