@@ -19,7 +19,8 @@ import pytest
 
 import tklearn as tk
 from tklearn import arrive, block, init_semaphore, tma, wait, warp, warpid
-from tklearn.sim.explore import Exploration
+from tklearn.sim.explore import Exploration, explore
+from tklearn.sim.mutate import mutants
 from tklearn.sim.schedule import Schedule
 
 BF = ml_dtypes.bfloat16
@@ -231,7 +232,7 @@ def test_what_has_no_end_is_bounded_and_says_so() -> None:
     found = spins.sim[1].explore(numbers(), runs=20)
     assert not found.complete
     assert found.fault is None
-    assert found.runs == 20
+    assert 0 < found.runs <= 20
     assert "some schedules (stopped after 20 runs)" in str(found)
     found = spins.sim[1].explore(numbers(), seconds=0.05)
     assert "stopped after 0.05 s" in found.reason
@@ -359,6 +360,59 @@ def test_random_kernels_against_all_states(check: str, tmp_path: Path) -> None:
             assert str(again) == str(some.fault)
         hard += every.runs > 1
     assert hard >= 10
+
+
+@tk.kernel(warps=3)
+def small_ring(A: tk.gl_fl, y: tk.gl_fl):
+    """A producer, two consumers, one stage: TMA in, sums out."""
+    tile = tk.shared(tk.st_fl(16, 16))
+    full = tk.shared(tk.semaphore)
+    empty = tk.shared(tk.semaphore)
+    if warpid() == 0:
+        init_semaphore(full, 1)
+        init_semaphore(empty, 2)
+    block.sync()
+    if warpid() == 0:
+        for k in range(A.rows // 16):
+            wait(empty, (k + 1) % 2)
+            tma.expect(full, tile)
+            tma.load_async(tile, A, (k, 0), full)
+    else:
+        r = tk.rt_fl(16, 16)
+        total = tk.rt_fl(16, 16)
+        warp.zero(total)
+        for k in range(A.rows // 16):
+            wait(full, k % 2)
+            warp.load(r, tile)
+            total += r
+            arrive(empty)
+        block.sync(1, 64)
+        warp.store(y, total, (warpid() - 1, 0))
+
+
+def test_a_ring_and_its_mutants_against_all_states() -> None:
+    rng = np.random.default_rng(0)
+    args = [rng.standard_normal((32, 16)).astype(np.float32), np.zeros((32, 16), np.float32)]
+    kernel = small_ring.ir(*args)
+    every = explore(kernel, (1, 1, 1), args, prune="states")
+    some = explore(kernel, (1, 1, 1), args)
+    assert every.complete
+    assert every.states > 200
+    assert (some.complete, some.runs, some.values) == (True, 1, every.values)
+    made = list(mutants(kernel))
+    assert len(made) > 15
+    seen = 0
+    for m in made:  # without checks: most of them show in some orders only
+        every, some = (
+            explore(m.kernel, (1, 1, 1), args, prune=p, check="off", runs=600, seconds=60)
+            for p in ("states", "orders")
+        )
+        if every.complete or every.fault is not None:
+            assert (some.fault is None) == (every.fault is None), str(m)
+            # A race shows in the results of some orders, which are not tried: races.py reports it.
+            assert set(some.values) <= set(every.values) or every.fault is not None
+            seen += 1
+    assert seen > 12
 
 
 def test_small_random_kernels_against_every_schedule(tmp_path: Path) -> None:

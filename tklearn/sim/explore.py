@@ -39,6 +39,7 @@ from tklearn.sim.machine import STEPS, Launch
 from tklearn.sim.orders import LONGEST, Node, Order, Search, Stop, TooLong
 from tklearn.sim.schedule import Schedule
 
+LATE, MANY = "late", "many"
 PRUNE = ("orders", "states", "none")
 CHECKS = ("full", "fast", "off")
 OPTIONS = ("runs", "seconds", "blocks", "prune", "check", "mma", "arch", "steps")
@@ -98,13 +99,13 @@ def explore(
 ) -> Exploration:
     """Run the schedules of `blocks` (None: of the first one), each block for itself.
 
-    `runs` and `seconds` bound the search. `prune`: "orders" runs one schedule of each class (see
-    above), "states" cuts a run off where a state was seen before, "none" runs every single
-    schedule; they come to the same verdict, and the last two are there to check the first one.
-    `check="off"` leaves out races, and with them all faults but deadlocks and wrong uses of
-    semaphores and barriers: the results of a racy kernel then mean little. The
-    arrays in `args` are as before when this returns. The search ends at the first fault. Errors:
-    LaunchError TK411 for options that are not possible.
+    `runs` and `seconds` bound the search (`runs` counts those, too, that are cut off). `prune`:
+    "orders" runs one schedule of each class (see above), "states" cuts a run off where a state was
+    seen before, "none" runs every single schedule; they come to the same verdict, and the last two
+    are there to check the first one. `check="off"` leaves out races, and with them all faults but
+    deadlocks and wrong uses of semaphores and barriers: the results of a racy kernel then mean
+    little. The arrays in `args` are as before when this returns. The search ends at the first
+    fault. Errors: LaunchError TK411 for options that are not possible.
     """
     if prune not in PRUNE or check not in CHECKS or runs < 1 or seconds <= 0:
         raise LaunchError(
@@ -120,32 +121,38 @@ def explore(
     start = time.perf_counter()
     one = _One(kernel, grid, args, check, mma, arch, steps)
     found: dict[str, Schedule] = {}
-    complete, reasons, total, states = True, [], 0, 0
+    reasons: list[str] = []
+    total = tried = states = 0
     fault: TkError | None = None
     witness: Schedule | None = None
     for block in one.blocks(blocks):
-        search = Search(prune, start + seconds, f"stopped after {seconds:g} s")
+        search = Search(prune, start + seconds, runs - tried)
         for value, fault, schedule in one.schedules(search, block):
             if fault is not None:
-                witness = schedule
+                witness, search.reason = schedule, "stopped at the first fault"
                 break
             found.setdefault(value, schedule)
-            if total + search.runs >= runs:
-                search.reason = search.reason or f"stopped after {runs} runs"
-                break
         total, states = total + search.runs, states + len(search.states)
-        if search.reason:
-            complete = False
-            reasons.append(search.reason)
+        tried += search.tried
+        if search.reason == LATE:
+            search.reason = f"stopped after {seconds:g} s"
+        elif search.reason == MANY:
+            search.reason = f"stopped after {runs} runs"
+        reasons += [search.reason] if search.reason else []
         if fault is not None:
-            complete = False
-            reasons = ["stopped at the first fault"]
-        if fault is not None or time.perf_counter() - start > seconds or total >= runs:
             break
     return Exploration(
-        kernel.name, complete, reasons[0] if reasons else "", total, states, tuple(found),
-        tuple(found.values()), fault, witness, time.perf_counter() - start,
-    )  # fmt: skip
+        kernel.name,
+        not reasons,
+        reasons[-1] if reasons else "",
+        total,
+        states,
+        tuple(found),
+        tuple(found.values()),
+        fault,
+        witness,
+        time.perf_counter() - start,
+    )
 
 
 class _One:
@@ -183,9 +190,11 @@ class _One:
         """(hash of the result, the fault, the schedule) of one run after the other."""
         path: list[Node] = []
         while True:
-            if time.perf_counter() > search.deadline:
-                search.reason = search.reason or search.late
+            late = time.perf_counter() > search.deadline
+            if late or search.tried >= search.limit:
+                search.reason = search.reason or (LATE if late else MANY)
                 return
+            search.tried += 1
             run = Order(path, search)
             got = self._run(run, search, block)
             if got is not None:

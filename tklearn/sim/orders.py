@@ -406,6 +406,7 @@ class _Place:
     def _turn(self, thing: Thing, turn: int) -> None:
         """After all that was completed before this turn."""
         if thing.init is not None:
+            self.meet([thing.init])
             self.after([thing.init])
         if turn - 1 in thing.over:
             self.order |= thing.over[turn - 1]
@@ -466,8 +467,8 @@ class _Place:
 class Search:
     """The schedules of one block: the bounds, and what was seen."""
 
-    def __init__(self, prune: str, deadline: float, late: str) -> None:
-        self.prune, self.deadline, self.late = prune, deadline, late
+    def __init__(self, prune: str, deadline: float, limit: int) -> None:
+        self.prune, self.deadline, self.limit = prune, deadline, limit
         self.states: set[int] = set()
-        self.runs = 0
-        self.reason = ""
+        self.runs = self.tried = 0  # to the end; all of them
+        self.reason = ""  # why it is not complete
