@@ -188,6 +188,13 @@ def transfers() -> Iterator[Case]:
                 x = Array("bfloat16", (tiles * rows, cols))
                 kernel = micro.tma_ring(rows, cols, stages, step)
                 yield Case("tma", p, kernel, blocks, (N, tiles, x, LINES), (48, 240))
+    for share in (2, 4, 16, SMS, -8, -33):  # blocks that read the same boxes: neighbours, or not
+        tiles = 16 * MIB // (128 * 128)
+        p = {"rows": 128, "cols": 64, "stages": 8, "mib": 16, "blocks": SMS, "share": share}
+        x = Array("bfloat16", (tiles * 128, 64))
+        step = max(tiles * max(share, 1) // SMS, 1)
+        kernel = micro.tma_ring(128, 64, 8, step, share)
+        yield Case("tma_shared", p, kernel, SMS, (N, tiles, x, LINES), (48, 240))
     for rows in (16, 64, 128):
         tiles = 64 * MIB // (rows * 128)
         y = Array("bfloat16", (tiles * rows, 64))
@@ -196,6 +203,13 @@ def transfers() -> Iterator[Case]:
 
 
 def copies() -> Iterator[Case]:
+    for share in (2, 4, 16, SMS):
+        tiles = 16 * MIB // (128 * 128)
+        p = {"rows": 128, "warps": 8, "stages": 4, "mib": 16, "blocks": SMS, "share": share}
+        x = Array("bfloat16", (tiles * 128, 64))
+        args = (N, tiles, max(tiles * share // SMS, 1), x, LINES)
+        kernel = micro.copy_ring(8, 128, 64, 4, share)
+        yield Case("copy_shared", p, kernel, SMS, args, (48, 240))
     for rows, w in ((64, 4), (128, 4), (128, 8)):
         for stages in (0, 1, 2, 4):
             for mib, blocks in ((16, 1), (16, SMS), (1024, SMS)):

@@ -161,6 +161,17 @@ def _kept(m: Measured, rate: Any, read: float, dram: float) -> float:
     return kept * (1 << 20)
 
 
+def sharing(m: Measured) -> dict[str, float]:
+    """Bandwidth of all SMs when neighbours read the same boxes by TMA, against when none do."""
+    same = {"rows": 128, "stages": 8, "mib": 16, "blocks": m.sms}
+    alone = m.cycles("tma", cols=64, **same)
+    out = {"1": 1.0}
+    for share in (2, 4, 16, m.sms):
+        gain = alone / m.cycles("tma_shared", share=share, **same)
+        out[str(share)] = max(gain, *out.values())
+    return out
+
+
 def tma(m: Measured) -> dict[str, float]:
     """The engine's time for a box: a straight line over its bytes, from many boxes under way."""
     sizes, took = [], []
@@ -194,7 +205,7 @@ def fit(data: dict[str, Any]) -> dict[str, Any]:
     m = Measured(data)
     table = {
         "ops": operations(m), "latency": latencies(m), **tensor_cores(m), "barrier": barriers(m),
-        **memory(m), **tma(m), **launches(m), "ghz": m.ghz,
+        **memory(m), "sharing": sharing(m), **tma(m), **launches(m), "ghz": m.ghz,
     }  # fmt: skip
     old = json.loads(TABLE.read_text()) if TABLE.is_file() else {}
     return {

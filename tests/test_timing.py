@@ -173,7 +173,7 @@ def test_cut_loops_extrapolate_to_whole_ones(kernel: Any, grid: Any, args: Any) 
     for a, b in whole.loads.items():
         assert walked.full(lambda p, a=a: p.loads[a]) == pytest.approx(b)
     assert walked.full(cycles) == pytest.approx(cycles(whole), rel=0.03)
-    assert lap_of(k) % 8 == 0
+    assert lap_of(k) >= 6
 
 
 def test_long_loops_are_linear_in_their_turns() -> None:

@@ -349,8 +349,9 @@ def wgmma(GROUPS: int, N: int, LATE: int, REGISTERS: int = 0) -> tk.Kernel:
 
 
 @cache
-def tma_ring(ROWS: int, COLS: int, STAGES: int, STEP: int) -> tk.Kernel:
-    """n TMA loads of one box by one warp, STAGES under way; `tiles` boxes, STEP apart by block."""
+def tma_ring(ROWS: int, COLS: int, STAGES: int, STEP: int, SHARE: int = 1) -> tk.Kernel:
+    """n TMA loads of one box by one warp, STAGES under way, from `tiles` boxes. Neighbouring blocks
+    start STEP boxes apart; SHARE of them (negative: every SHARE-th one) read the same boxes."""
 
     @tk.kernel(warps=1)
     def micro_tma(n: tk.i32, tiles: tk.i32, x: tk.gl_bf, y: tk.gl_fl):
@@ -359,7 +360,7 @@ def tma_ring(ROWS: int, COLS: int, STAGES: int, STEP: int) -> tk.Kernel:
         for k in range(STAGES):
             init_semaphore(full[k], 1)
         block.sync()
-        at = blockIdx.x * STEP % tiles
+        at = (blockIdx.x // SHARE if SHARE > 0 else blockIdx.x % -SHARE) * STEP % tiles
         for k in range(STAGES):
             tma.expect(full[k], s[k])
             tma.load_async(s[k], x, (at, 0), full[k])
@@ -394,14 +395,15 @@ def tma_store(ROWS: int, COLS: int) -> tk.Kernel:
 
 
 @cache
-def copy_ring(W: int, ROWS: int, COLS: int, STAGES: int) -> tk.Kernel:
-    """n cp.async copies of one tile by the block, STAGES - 1 under way; STAGES 0: plain loads."""
+def copy_ring(W: int, ROWS: int, COLS: int, STAGES: int, SHARE: int = 1) -> tk.Kernel:
+    """n cp.async copies of one tile by the block, STAGES - 1 under way; STAGES 0: plain loads.
+    SHARE neighbouring blocks copy the same tiles."""
     DEPTH = max(STAGES, 1)
 
     @tk.kernel(warps=W)
     def micro_copy(n: tk.i32, tiles: tk.i32, step: tk.i32, x: tk.gl_bf, y: tk.gl_fl):
         s = tk.shared(tk.st_bf(ROWS, COLS), DEPTH)
-        at = blockIdx.x * step % tiles
+        at = blockIdx.x // SHARE * step % tiles
         if STAGES == 0:
             for i in range(n):
                 block.load(s[0], x, (at, 0))

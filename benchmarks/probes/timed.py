@@ -6,19 +6,28 @@ A launch names its arrays by dtype and shape only, so that it can be predicted w
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ladder
 
 import tklearn as tk
-from tklearn.kernels import attention, gemm, layernorm, reduction, rotary, saxpy, softmax, transpose
+from tklearn.kernels import (
+    attention,
+    attention_hopper,
+    gemm,
+    gemm_hopper,
+    layernorm,
+    linear_attention,
+    reduction,
+    rotary,
+    saxpy,
+    softmax,
+    transpose,
+)
 from tklearn.kernels.arrays import cdiv
 
-TESTS = Path(__file__).resolve().parents[2] / "tests"
 DTYPES = {"bfloat16": tk.bf16, "float16": tk.f16, "float32": tk.f32}
 
 
@@ -122,28 +131,31 @@ def tensor_cases() -> Iterator[Timed]:
 
 
 def hopper_cases() -> Iterator[Timed]:
-    """TMA and warpgroups: the kernels of the design, as the tests have them."""
-    path = TESTS / "lang_async.py"
-    if not path.is_file():
-        return
-    found = importlib.util.spec_from_file_location("lang_async", path)
-    assert found is not None
-    assert found.loader is not None
-    kernels = importlib.util.module_from_spec(found)
-    found.loader.exec_module(kernels)
-    for m, n, k in ((1024, 1024, 1024), (4096, 4096, 4096), (8192, 8192, 8192), (2048, 8192, 1024)):
+    """TMA and warpgroups."""
+    for m, n, k in (
+        (1024, 1024, 1024), (4096, 4096, 4096), (8192, 8192, 8192), (2048, 8192, 1024),
+    ):  # fmt: skip
         args = (_bf(m, k), _bf(k, n), _bf(m, n))
         shape = f"{m}x{n}x{k} bfloat16"
-        yield Timed("gemm_ws", shape, kernels.gemm_ws, (n // 128, m // 128), args)
-        yield Timed("gemm_persistent", shape, kernels.gemm_persistent, 132, args)
-    for batch, heads, n in ((4, 8, 1536), (2, 8, 6144), (1, 8, 12288)):
-        x = _bf(batch, heads, n, 64)
-        yield Timed("attend", f"{batch}x{heads}x{n}x64 bfloat16", kernels.attend,
-                    (n // 192, heads, batch), (x, x, x, x))  # fmt: skip
-    for heads, n in ((132, 1024), (256, 4096)):
-        x = _bf(heads, n, 64)
-        yield Timed("linear_attention", f"{heads}x{n}x64 bfloat16", kernels.linear_attention, heads,
-                    (x, x, x, x))  # fmt: skip
+        yield Timed("gemm_hopper simple", shape, gemm_hopper.simple(), (n // 128, m // 128), args)
+        config = gemm_hopper.choose(m, n, k, 132)
+        tiles = cdiv(m, 64 * config.CONSUMERS) * cdiv(n, config.BN)
+        kernel = gemm_hopper.persistent(tk.bf16, config)
+        yield Timed("gemm_hopper persistent", shape, kernel, min(tiles, 132), args)
+    for n, d, causal in (
+        (1024, 64, False), (4096, 64, False), (16384, 64, False), (2048, 128, False),
+        (8192, 128, False), (4096, 64, True), (8192, 128, True),
+    ):  # fmt: skip
+        batch, heads = 16384 // n, 2048 // d
+        x = _bf(batch, heads, n, d)
+        name = "attention_hopper causal" if causal else "attention_hopper"
+        grid = (cdiv(n, 64 * attention_hopper.consumers(d)), heads, batch)
+        kernel = attention_hopper.make(tk.bf16, d, causal)
+        yield Timed(name, f"{batch}x{heads}x{n}x{d} bfloat16", kernel, grid, (x, x, x, x, 0.18))
+    for heads, n in ((16, 1024), (16, 4096)):
+        x = _bf(16, heads, n, 64)
+        yield Timed("linear_attention", f"16x{heads}x{n}x64 bfloat16", linear_attention.make(),
+                    (heads, 16), (x, x, x, x))  # fmt: skip
 
 
 def variant_cases() -> Iterator[Timed]:
@@ -184,9 +196,18 @@ def variant_cases() -> Iterator[Timed]:
         grid = cdiv(m, config.BM) * cdiv(m, config.BN)
         yield Timed("gemm", f"{m}x{m}x{m} bfloat16", gemm.make(tk.bf16, config), grid,
                     (_bf(m, m), _bf(m, m), _bf(m, m)), {}, "gemm tiles", name)  # fmt: skip
+    for config in (
+        gemm_hopper.WIDE, gemm_hopper.Config(BN=192, STAGES=4), gemm_hopper.Config(STAGES=6),
+        gemm_hopper.Config(BN=64, STAGES=8), gemm_hopper.Config(3, 128),
+        gemm_hopper.Config(STAGES=2),
+    ):  # fmt: skip
+        name = f"{config.CONSUMERS} consumers, {config.BN} columns, {config.STAGES} stages"
+        yield Timed("gemm_hopper persistent", f"{m}x{m}x{m} bfloat16",
+                    gemm_hopper.persistent(tk.bf16, config), 132,
+                    (_bf(m, m), _bf(m, m), _bf(m, m)), {}, "persistent tiles", name)  # fmt: skip
 
 
 def timed() -> list[Timed]:
     """All launches."""
-    parts = (rows_cases, plain_cases, tensor_cases, variant_cases, hopper_cases)
+    parts = (rows_cases, plain_cases, tensor_cases, hopper_cases, variant_cases)
     return [t for part in parts for t in part()]

@@ -26,6 +26,7 @@ from tklearn.sim.timing.values import Global
 from tklearn.sim.timing.walk import Walker, depends_on_block, parameters
 
 SAMPLES = 4  # blocks that are walked along an axis of the grid on which the work depends
+BUSY = 8000  # of blocks with more events than this, two are walked
 SURVEYED = 512  # blocks of a wave whose places are compared
 
 
@@ -160,7 +161,12 @@ class _Job:
             return Estimate(launch, 0.0, self.ghz, self.gpu.name, self.resident, 0.0, lane,
                             guessed, {}, "launch", {}, self.rates.error)  # fmt: skip
         survey = self._survey()
-        programs = [self._programs(b) for b in self._sampled()]
+        programs: list[Walked] = []
+        sampled = self._sampled()
+        while sampled:
+            programs.append(self._programs(sampled.pop(0)))
+            if programs[0].short.events > BUSY:
+                sampled = sampled[len(sampled) // 2 :][:1]
         share = self._share(programs, survey)
         found = [self._cycles(p, share) for p in programs]
         total = sum(c for c, _ in found) / len(found)
@@ -248,7 +254,8 @@ class _Job:
         edge = r.dram_read if part >= 0.5 else r.dram_write
         dram = r.dram_copy + (edge - r.dram_copy) * abs(2 * part - 1)
         self.far = reads + writes
-        self.near = sum(loads.values()), sum(stores.values())
+        merged = {a: 1.0 / self._together(survey.unique(a)) for a in loads}
+        self.near = sum(b * merged[a] for a, b in loads.items()), sum(stores.values())
         self.dram_rate = dram / per_cycle
         return Share(
             l2_read=min(r.sm_l2, r.l2_read / self.active),
@@ -257,7 +264,15 @@ class _Job:
             far_loads=far_loads,
             far_stores=far_stores,
             sms=self.active,
+            merged=merged,
         )
+
+    def _together(self, unique: float) -> float:
+        """What SMs gain that read one place at a time; `unique`: the part of places that differ."""
+        known = sorted(self.rates.sharing)
+        degree = min(1.0 / max(unique, 1e-9), float(self.active))
+        gains = [self.rates.sharing[k] for k in known]
+        return float(np.interp(math.log(max(degree, 1.0)), np.log(known), gains))
 
     def _traffic(self, programs: list[Walked]) -> tuple[dict[int, float], dict[int, float]]:
         """Bytes of the whole grid between L1 and L2, by array."""

@@ -32,6 +32,8 @@ class Rates:
         barrier: kind -> (cycles, cycles more for each warp) of a meeting.
         sm_l2: bytes per cycle that one SM can draw from the L2 cache.
         l2_read, l2_write: bytes per cycle of the L2 cache, for all SMs.
+        sharing: how many SMs read one place at a time -> how much more they get together, since
+            requests of neighbours are merged before the L2 cache.
         dram_read, dram_write, dram_copy: bytes per second.
         l2_bytes: how much of the L2 cache keeps data for a second use.
         tma_issue, tma_box: cycles of the TMA engine for each box, and for each 128 bytes.
@@ -51,6 +53,7 @@ class Rates:
     sm_l2: float
     l2_read: float
     l2_write: float
+    sharing: dict[int, float]
     dram_read: float
     dram_write: float
     dram_copy: float
@@ -73,6 +76,7 @@ def measured() -> Rates:
     d: dict[str, Any] = json.loads(FILE.read_text())
     d["ops"] = {k: (float(a), float(b)) for k, (a, b) in d["ops"].items()}
     d["wgmma"] = {int(k): float(v) for k, v in d["wgmma"].items()}
+    d["sharing"] = {int(k): float(v) for k, v in d["sharing"].items()}
     d["barrier"] = {k: (float(a), float(b)) for k, (a, b) in d["barrier"].items()}
     names = {f.name for f in dataclasses.fields(Rates)}
     return Rates(**{k: v for k, v in d.items() if k in names})

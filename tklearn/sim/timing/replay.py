@@ -26,7 +26,8 @@ LINE = 4  # sectors that the L1 passes in a cycle
 @dataclass(frozen=True)
 class Share:
     """What one SM has of the memory system. Bytes per cycle; `far`: which part of an array's bytes
-    come from (loads) or go to (stores) DRAM."""
+    come from (loads) or go to (stores) DRAM; `merged`: what a byte of an array costs the L2 cache
+    where several SMs read it at a time."""
 
     l2_read: float
     l2_write: float
@@ -34,6 +35,7 @@ class Share:
     far_loads: dict[int, float]
     far_stores: dict[int, float]
     sms: int
+    merged: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -268,8 +270,9 @@ class Replay:
         wait = r.latency["l2"] + far * (r.latency["dram"] - r.latency["l2"]) + more
         nbytes = 32.0 * missing
         begin = max(t, self.read)
-        self.read = begin + nbytes / share.l2_read
-        self.out.busy["L2"] += nbytes / share.l2_read
+        cost = nbytes * share.merged.get(e.array, 1.0) / share.l2_read
+        self.read = begin + cost
+        self.out.busy["L2"] += cost
         end = self.read
         if far:
             took = far * nbytes / share.dram

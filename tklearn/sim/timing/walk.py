@@ -22,6 +22,7 @@ from tklearn.sim.timing.program import HOISTED, MEETINGS, Event, Program
 from tklearn.sim.timing.values import Global, Place, _first
 
 ndarray = np.ndarray
+SHORT = 6  # the least number of turns in a lap
 LONG = 3  # a loop of so many laps or more is cut
 UNROLL = 4  # a loop of unknown length is unrolled so far
 FETCHED = 16  # loads that the compiler moves before what uses them, at most
@@ -641,8 +642,8 @@ def by_warp(spec: ir.Kernel) -> bool:
 
 def lap_of(spec: ir.Kernel) -> int:
     """Turns by which a loop may be cut: rings of semaphores keep their stages and phases."""
-    lap = 8
+    ring = 1
     for s in spec.shared:
         if isinstance(s.type, Shared) and isinstance(s.type.elem, Semaphore):
-            lap = math.lcm(lap, 2 * math.prod(s.type.dims))
-    return lap if lap <= 64 else 8
+            ring = math.lcm(ring, 2 * math.prod(s.type.dims))
+    return ring * -(-SHORT // ring) if ring <= 64 else SHORT
