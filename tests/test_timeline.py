@@ -32,7 +32,8 @@ from tklearn.sim import recorder
 from tklearn.viz import widgets
 from tklearn.viz.clock import Units, places
 from tklearn.viz.picture import OKABE_ITO
-from tklearn.viz.timeline import LOOK, describe, picture_rows
+from tklearn.viz.rows import LOOK, picture_rows
+from tklearn.viz.timeline import describe
 
 BF = ml_dtypes.bfloat16
 assert KERNELS, "importing them fills the zoo"

@@ -17,6 +17,7 @@ from tklearn.report import Fault, Moment, Timeline
 from tklearn.sim.memory import SharedArray
 from tklearn.sim.semaphores import Waiting as PhaseWait
 from tklearn.sim.trace import _array
+from tklearn.sim.watched import Watched, written
 
 MOST = 6000  # moments that are kept
 ASIDE = ("land", "phase", "bytes", "start", "gap")  # not of the warp that they name
@@ -186,7 +187,7 @@ class Recorder:
             m.ends = (*m.ends, since)
         m.changes[f"warp {m.warp}"] = _runs(m.line)
 
-    def _goes(self, m: Draft) -> None:
+    def goes(self, m: Draft) -> None:
         m.changes[f"warp {m.warp}"] = _runs(m.line)
 
     # ----------------------------------------------------------------------------------- events
@@ -205,7 +206,7 @@ class Recorder:
 
     def _on_init(self, w: Any, s: Any, sem: Any) -> None:
         says = f"warp {w.id} initialises {sem.name}: {_n(sem.count, 'arrival')} a phase"
-        self._goes(self._sem(w, s, "init", sem, says))
+        self.goes(self._sem(w, s, "init", sem, says))
 
     def _on_arrive(self, w: Any, s: Any, sem: Any, n: int) -> None:
         last = self.last
@@ -213,11 +214,11 @@ class Recorder:
             last.changes[f"semaphore {sem.name}"] = _semaphore(sem)  # it is one act
             return
         says = f"warp {w.id} arrives on {sem.name}, {_short(sem)}"
-        self._goes(self._sem(w, s, "arrive", sem, says))
+        self.goes(self._sem(w, s, "arrive", sem, says))
 
     def _on_expect(self, w: Any, s: Any, sem: Any, nbytes: int) -> None:
         says = f"warp {w.id} arrives on {sem.name} and expects {nbytes} bytes"
-        self._goes(self._sem(w, s, "expect", sem, says))
+        self.goes(self._sem(w, s, "expect", sem, says))
 
     def _on_bytes(self, w: Any, s: Any, sem: Any, nbytes: int) -> None:
         last = self.last
@@ -248,8 +249,8 @@ class Recorder:
         self.flights[id(f)] = m.n
         self.roles[w.id] = "producer"
         self.parts[f.mem.name].add(id(f))
-        self._tile(m, f.mem, f"TMA (line {s.line})")
-        self._goes(m)
+        self.tile(m, f.mem, f"TMA (line {s.line})")
+        self.goes(m)
 
     def _on_store(self, w: Any, s: Any, f: Any) -> None:
         self.operands.pop(w.id, None)
@@ -257,8 +258,8 @@ class Recorder:
         m.says = f"warp {w.id} starts the TMA store of {f.mem.name}"
         self.flights[id(f)] = m.n
         self.using[f.mem.name][id(f)] = f"TMA store (line {s.line})"
-        self._tile(m, f.mem)
-        self._goes(m)
+        self.tile(m, f.mem)
+        self.goes(m)
 
     def _on_land(self, w: Any, s: Any, f: Any) -> None:
         self.landed = True
@@ -269,17 +270,17 @@ class Recorder:
         m.ends = () if since is None else (since,)
         self.using[f.mem.name].pop(id(f), None)
         self.parts[f.mem.name].discard(id(f))
-        self._tile(m, f.mem)
+        self.tile(m, f.mem)
 
     def _on_stored(self, w: Any, s: Any, n: int) -> None:
         m = self.add("stored", w.id, s.line)
         m.says = f"warp {w.id} knows that all but its newest {n} TMA stores are over"
-        self._goes(m)
+        self.goes(m)
 
     def _on_fence(self, w: Any, s: Any) -> None:
         m = self.add("fence", w.id, s.line)
         m.says = f"warp {w.id} shows its plain stores to TMA and wgmma (proxy fence)"
-        self._goes(m)
+        self.goes(m)
 
     def _on_wgmma(self, w: Any, s: Any, group: Any) -> None:
         names = self.operands.pop(w.id, [])
@@ -289,8 +290,8 @@ class Recorder:
         self.roles.setdefault(w.id, "consumer")
         for name in names:
             self.using[name][m.n] = f"wgmma of warp {w.id}"
-            self._tile(m, name)
-        self._goes(m)
+            self.tile(m, name)
+        self.goes(m)
 
     def _on_multiplied(self, w: Any, s: Any, n: int) -> None:
         over = w.products.groups[: w.products.done]
@@ -303,7 +304,7 @@ class Recorder:
         for _, at, names in done:
             for name in names:
                 self.using[name].pop(at, None)
-                self._tile(m, name)
+                self.tile(m, name)
         self._passed(m)
 
     def _on_named(self, w: Any, s: Any, g: Any) -> None:
@@ -314,7 +315,7 @@ class Recorder:
         if 32 * len(g.came) >= g.threads:
             self.opened[m.what] = m.n
             m.changes[m.what] = {"came": [], "warps": g.threads // 32}
-        self._goes(m)
+        self.goes(m)
 
     def _on_barrier(self, w: Any, s: Any, n: int) -> None:
         m = self.add("barrier", w.id, s.line, "block.sync()")
@@ -330,7 +331,7 @@ class Recorder:
         self.found = (other, site.line, w.id, s.line, what)
 
     # --------------------------------------------------------------------------------- accesses
-    def _tile(self, m: Draft, mem: Any, by: str = "") -> None:
+    def tile(self, m: Draft, mem: Any, by: str = "") -> None:
         """What is known of a tile after m."""
         name = mem if isinstance(mem, str) else mem.name
         tile = dict(self.tiles[name])
@@ -339,7 +340,7 @@ class Recorder:
         if self.parts[name]:
             tile["state"] = "arriving"
         elif not isinstance(mem, str):
-            tile["state"] = _written(mem)
+            tile["state"] = written(mem)
         tile["using"] = list(dict.fromkeys(self.using[name].values()))
         self.tiles[name] = m.changes[f"tile {name}"] = tile
 
@@ -352,7 +353,7 @@ class Recorder:
             return last
         m = self.add(kind, w.id, s.line, mem.name)
         m.says = f"warp {w.id} {kind}s {mem.name}"
-        self._goes(m)
+        self.goes(m)
         return m
 
     def counted(self, w: Any, s: Any, delta: Any) -> None:
@@ -371,7 +372,7 @@ class Recorder:
             kind, "reads" if kind == "global read" else "writes"
         )
         m.says = f"warp {w.id} {verb}" + (f" {what}, in global memory" if what else "")
-        self._goes(m)
+        self.goes(m)
 
     # ---------------------------------------------------------------------------------- the end
     def timeline(self, error: TkError | None = None) -> Timeline:
@@ -461,75 +462,8 @@ class Recorder:
             return mine[0]
         m = self.add("fault", warp, line)
         m.says = says
-        self._goes(m)
+        self.goes(m)
         return m
-
-
-class Watched:
-    """The log of a shared tile that tells the recorder of each access before it checks it."""
-
-    def __init__(self, log: Any, mem: Any, recorder: Recorder) -> None:
-        self.log, self.mem, self.recorder = log, mem, recorder
-        self.same_instruction = log.same_instruction
-
-    def read(self, w: Any, place: Any, s: Any, collective: bool = False) -> None:
-        self.recorder.access(w, s, "read", self.mem)
-        self.log.read(w, place, s, collective)
-
-    def write(self, w: Any, place: Any, s: Any, *atomic: bool) -> None:
-        m = self.recorder.access(w, s, "write", self.mem)
-        self.log.write(w, place, s, *atomic)
-        self.recorder._tile(m, self.mem, f"warp {w.id} (line {s.line})")
-
-    def atomic(self, w: Any, place: Any, s: Any) -> None:
-        m = self.recorder.access(w, s, "write", self.mem)
-        self.log.atomic(w, place, s)
-        self.recorder._tile(m, self.mem, f"warp {w.id} (line {s.line})")
-
-    def scatter(
-        self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, atomic: bool = False
-    ) -> None:
-        m = self.recorder.access(w, s, "write" if write else "read", self.mem)
-        self.log.scatter(w, rows, idx, lanes, s, write, atomic)
-        if write:
-            self.recorder._tile(m, self.mem, f"warp {w.id} (line {s.line})")
-
-    def issue(self, w: Any, place: Any, s: Any) -> Any:
-        r = self.recorder
-        m = r.access(w, s, "copy", self.mem)
-        m.says = f"warp {w.id} starts its part of the cp.async into {self.mem.name}"
-        pending = self.log.issue(w, place, s)
-        r.flights[id(pending)] = m.n
-        r.parts[self.mem.name].add(id(pending))
-        r._tile(m, self.mem, f"cp.async (line {s.line})")
-        return pending
-
-    def land(self, w: Any, pending: Any) -> None:
-        r = self.recorder
-        m = r.access(w, w.here(), "copied", self.mem)
-        m.says = f"warp {w.id}: its part of the copy into {self.mem.name} is there"
-        m.ends = tuple({*m.ends, r.flights.pop(id(pending), -1)})
-        self.log.land(w, pending)
-        r.parts[self.mem.name].discard(id(pending))
-        r._tile(m, self.mem)
-
-    def fly(self, w: Any, agent: int, place: Any, s: Any, *rest: Any) -> Any:
-        r = self.recorder
-        try:
-            rec = self.log.fly(w, agent, place, s, *rest)
-        except KernelFault:
-            effect = s.node.op.effect
-            kind = {"tma_load": "load", "tma_store": "store"}.get(effect, "wgmma")
-            m = r.add(kind, w.id, s.line, self.mem.name)
-            what = {"load": "the TMA load of", "store": "the TMA store of"}.get(kind, "a wgmma on")
-            m.says = f"warp {w.id} starts {what} {self.mem.name}"
-            r._goes(m)
-            raise
-        r.operands.setdefault(w.id, []).append(self.mem.name)
-        return rec
-
-    def arrived(self, place: Any) -> None:
-        self.log.arrived(place)
 
 
 def _runs(line: int) -> dict[str, Any]:
@@ -542,15 +476,6 @@ def _line(w: Any) -> int:
     while gen is not None and getattr(gen, "gi_frame", None) is not None:
         line, gen = gen.gi_frame.f_lineno, gen.gi_yieldfrom
     return line
-
-
-def _written(mem: Any) -> str:
-    log = mem.log
-    while hasattr(log, "log"):
-        log = log.log
-    if log is None:
-        return "full"
-    return "full" if log.full else "partly written" if log.init.any() else "unwritten"
 
 
 def _semaphore(sem: Any) -> dict[str, Any]:

@@ -25,8 +25,9 @@ from tklearn.viz.coalescing import Sectors
 from tklearn.viz.layout import Ownership, ownership
 from tklearn.viz.picture import Picture
 from tklearn.viz.roofline import Roofline
+from tklearn.viz.rows import LOOK, OTHERS
 from tklearn.viz.swizzle import AddressMap
-from tklearn.viz.timeline import LOOK, OTHERS, Drawn, fault_lines
+from tklearn.viz.timeline import Drawn, fault_lines
 
 SCRIPT = Path(__file__).with_name("explore.js")
 STEPPER = Path(__file__).with_name("timeline.js")  # more of it, for timelines
