@@ -21,15 +21,27 @@ from functools import cache
 from typing import Any
 
 import tklearn as tk
-from tklearn import arrive, block, blockIdx, init_semaphore, tma, wait, warp, warpgroup, warpid
-from tklearn.kernels.arrays import cdiv, fit, for_tma, launch, look, output
+from tklearn import (
+    arrive,
+    block,
+    blockIdx,
+    gridDim,
+    init_semaphore,
+    tma,
+    wait,
+    warp,
+    warpgroup,
+    warpid,
+)
+from tklearn.kernels.arrays import cdiv, fit, for_tma, launch, look, multiprocessors, output
 from tklearn.kernels.attention import LOG2E, reference
 
-__all__ = ["consumers", "make", "reference", "run"]
+__all__ = ["consumers", "make", "persistent", "plan", "reference", "run"]
 
 HALVES = (tk.bf16, tk.f16)
 NEG_INF = float("-inf")
 KEYS = 128  # of a block
+IN_L2 = 1 << 22  # elements of K that stay in the L2 cache, with as many of V: 16 MB of bf16
 
 
 def consumers(D: int) -> int:
@@ -64,7 +76,8 @@ def make(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2) -
         block.sync()
 
         b, h = blockIdx.z, blockIdx.y
-        row = blockIdx.x * WG  # the first of this block's tiles of 64 queries
+        # The first of this block's tiles of 64 queries: those with most keys to see start first.
+        row = (gridDim.x - 1 - blockIdx.x if CAUSAL else blockIdx.x) * WG
         blocks = tk.cdiv(K.rows, KEYS)
         if CAUSAL:  # later keys are hidden from all queries of this block
             blocks = min(blocks, tk.cdiv((row + WG) * 64, KEYS))
@@ -150,6 +163,177 @@ def make(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2) -
     return attention
 
 
+@cache
+def persistent(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2) -> tk.Kernel:
+    """The same on a grid of any size: block i computes tiles i, i + gridDim.x, ...
+
+    The next tile's queries and keys are on their way while this one is finished, and results leave
+    through a tile of their own. Tiles are taken in sections of as many heads as L2 keeps K and V
+    of, in a section those with the most keys first.
+    """
+    WG = consumers(D)
+    FEWER, REGISTERS = (32, 160) if WG == 3 else (24, 240)
+
+    @tk.kernel(warps=(WG + 1) * 4)
+    def attention(Q: tk.gl(T), K: tk.gl(T), V: tk.gl(T), Y: tk.gl(T), scale: tk.f32):
+        q = tk.shared(tk.st(T, 64, D), WG)
+        y = tk.shared(tk.st(T, 64, D), WG)  # on the way out
+        k = tk.shared(tk.st(T, KEYS, D), STAGES)
+        v = tk.shared(tk.st(T, KEYS, D), STAGES)
+        q_full = tk.shared(tk.semaphore, WG)
+        q_empty = tk.shared(tk.semaphore, WG)
+        k_full = tk.shared(tk.semaphore, STAGES)
+        v_full = tk.shared(tk.semaphore, STAGES)
+        empty = tk.shared(tk.semaphore, STAGES)
+        if warpid() == 0:
+            for i in range(WG):
+                init_semaphore(q_full[i], 1)
+                init_semaphore(q_empty[i], 4)
+            for s in range(STAGES):
+                init_semaphore(k_full[s], 1)
+                init_semaphore(v_full[s], 1)
+                init_semaphore(empty[s], WG * 4)
+        block.sync()
+
+        rows = tk.cdiv(Q.rows, 64 * WG)  # tiles of one head
+        heads = Q.batch * Q.depth
+        section = max(1, min(heads, IN_L2 // (K.rows * D)))  # heads
+        wg = warpgroup.groupid()
+        if wg == WG:  # the producer
+            warpgroup.decrease_registers(FEWER)
+            if warpgroup.warpid() == 0:
+                to = tk.ring(STAGES)
+                tile = tk.ring(1)  # Q has one place: its phase is that of this tile
+                for t in range(blockIdx.x, rows * heads, gridDim.x):
+                    first = t // (section * rows) * section
+                    width = min(section, heads - first)
+                    head = first + t % (section * rows) % width
+                    row = (rows - 1 - t % (section * rows) // width) * WG
+                    b = head // Q.depth
+                    h = head % Q.depth
+                    blocks = tk.cdiv(K.rows, KEYS)
+                    if CAUSAL:
+                        blocks = min(blocks, tk.cdiv((row + WG) * 64, KEYS))
+                    for i in range(WG):
+                        wait(q_empty[i], tile.phase ^ 1)
+                        tma.expect(q_full[i], q[i])
+                        tma.load_async(q[i], Q, (b, h, row + i, 0), q_full[i])
+                    tile.advance()
+                    for j in range(blocks):
+                        wait(empty[to.stage], to.phase ^ 1)
+                        tma.expect(k_full[to.stage], k[to.stage])
+                        tma.load_async(k[to.stage], K, (b, h, j, 0), k_full[to.stage])
+                        tma.expect(v_full[to.stage], v[to.stage])
+                        tma.load_async(v[to.stage], V, (b, h, j, 0), v_full[to.stage])
+                        to.advance()
+        else:  # a consumer
+            warpgroup.increase_registers(REGISTERS)
+            att = tk.rt(tk.f32, 16, KEYS)
+            p = tk.rt(T, 16, KEYS)
+            o = tk.rt(tk.f32, 16, D)
+            top = tk.col_vec(16)
+            total = tk.col_vec(16)
+            here = tk.ring(STAGES)
+            last = tk.ring(STAGES)
+            tile = tk.ring(1)
+            for t in range(blockIdx.x, rows * heads, gridDim.x):
+                first = t // (section * rows) * section
+                width = min(section, heads - first)
+                head = first + t % (section * rows) % width
+                row = (rows - 1 - t % (section * rows) // width) * WG
+                blocks = tk.cdiv(K.rows, KEYS)
+                if CAUSAL:
+                    blocks = min(blocks, tk.cdiv((row + WG) * 64, KEYS))
+                mine = (row + wg) * 64
+                warp.zero(o)
+                warp.zero(total)
+                warp.neg_infty(top)
+
+                wait(q_full[wg], tile.phase)
+                tile.advance()
+                wait(k_full[here.stage], here.phase)
+                warpgroup.mm_ABt(att, q[wg], k[here.stage])
+                warpgroup.mma_async_wait()
+                here.advance()
+                if KEYS > K.rows:
+                    warp.right_fill(att, K.rows, NEG_INF)
+                if CAUSAL:
+                    if KEYS > mine:
+                        warpgroup.tril(att, mine, NEG_INF)
+                top = tk.row_max(att, top)
+                att = tk.exp2(att * scale - top * scale)
+                total = tk.row_sum(att, total)
+                warp.copy(p, att)
+
+                for j in range(1, blocks):
+                    wait(k_full[here.stage], here.phase)
+                    warpgroup.mm_ABt(att, q[wg], k[here.stage])
+                    here.advance()
+                    wait(v_full[last.stage], last.phase)
+                    warpgroup.mma_AB(o, p, v[last.stage])
+                    warpgroup.mma_async_wait(1)
+                    if (j + 1) * KEYS > K.rows:
+                        warp.right_fill(att, K.rows - j * KEYS, NEG_INF)
+                    if CAUSAL:
+                        if (j + 1) * KEYS > mine:
+                            warpgroup.tril(att, mine - j * KEYS, NEG_INF)
+                    before = top * scale
+                    top = tk.row_max(att, top)
+                    now = top * scale
+                    att = tk.exp2(att * scale - now)
+                    keep = tk.exp2(before - now)
+                    total = tk.row_sum(att, total * keep)
+                    warpgroup.mma_async_wait()
+                    arrive(empty[last.stage])
+                    last.advance()
+                    o *= keep
+                    warp.copy(p, att)
+
+                arrive(q_empty[wg])  # all scores of this tile are made
+                wait(v_full[last.stage], last.phase)
+                warpgroup.mma_AB(o, p, v[last.stage])
+                warpgroup.mma_async_wait()
+                arrive(empty[last.stage])
+                last.advance()
+                o /= total
+                if warpgroup.warpid() == 0:
+                    tma.store_async_read_wait()  # the last tile has left y[wg]
+                warpgroup.sync(wg + 1)
+                warpgroup.store(y[wg], o)
+                tma.fence()
+                warpgroup.sync(wg + 1)
+                if warpgroup.warpid() == 0:
+                    tma.store_async(Y, y[wg], (head // Q.depth, head % Q.depth, row + wg, 0))
+            if warpgroup.warpid() == 0:
+                tma.store_async_wait()
+
+    return attention
+
+
+PLANS: dict[str, dict[str, Any]] = {
+    "3 stages": {"stages": 3},
+    "persistent": {"variant": "persistent"},
+    "persistent, 3 stages": {"variant": "persistent", "stages": 3},
+}
+"""Options of `plan` that a benchmark compares with the usual ones."""
+
+
+def plan(
+    T: Any,
+    shape: tuple[int, int, int, int],
+    causal: bool,
+    variant: str = "simple",
+    stages: int = 2,
+    blocks: int = 132,
+) -> tuple[tk.Kernel, Any]:
+    """A kernel and its grid for q of a shape; `blocks`: multiprocessors, for the persistent one."""
+    batch, heads, n, d = shape
+    tiles = cdiv(n, 64 * consumers(d))
+    if variant == "simple":
+        return make(T, d, causal, stages), (tiles, heads, batch)
+    return persistent(T, d, causal, stages), min(tiles * heads * batch, blocks)
+
+
 def run(
     q: Any,
     k: Any,
@@ -157,6 +341,7 @@ def run(
     *,
     causal: bool = False,
     scale: float | None = None,
+    variant: str = "simple",
     stages: int = 2,
     out: Any = None,
     report: bool = False,
@@ -165,7 +350,8 @@ def run(
     """Attention of q (B, H, N, D) over k and v (B, H, M, D) in bf16 or f16, summed in f32; sm_90a.
 
     `causal`: query i sees keys 0 to i, and M must be N. `scale` of the scores: 1 / sqrt(D)
-    unless given. D is 64 or 128; outer strides are multiples of 16 bytes (error TK410).
+    unless given. `variant`: simple or persistent. D is 64 or 128; outer strides are multiples of 16
+    bytes (error TK410).
     """
     x = look(q, "q", 4, HALVES)
     y, z = (look(a, name, 4, (x.dtype,)) for a, name in ((k, "k"), (v, "v")))
@@ -178,12 +364,14 @@ def run(
     )
     fit(not causal or m == n, f"causal attention of {n} queries over {m} keys", "M must be N")
     fit(m > 0 or n == 0, "there are no keys")
+    fit(variant in ("persistent", "simple"), f"no variant {variant!r}", "persistent or simple")
     fit(stages >= 2, f"{stages} stages", "2 or more: one block's V is held for the next one's K")
     fit(scale is None or scale > 0, f"a scale of {scale}: the largest score is sought before it")
     out = output(out, q, x.shape)
     for_tma(x, y, z, look(out, "out", 4, (x.dtype,)))
+    d = 64 if d == 64 else 128  # a number, also while torch is tracing
     factor = LOG2E * (d**-0.5 if scale is None else scale)
-    kernel = make(x.dtype, d, bool(causal), stages)
-    grid = (cdiv(n, 64 * consumers(d)), heads, batch)
+    shape = (batch, heads, n, d)
+    kernel, grid = plan(x.dtype, shape, bool(causal), variant, stages, multiprocessors(x))
     told = launch(kernel, grid, q, k, v, out, factor, options=options)
     return (out, told) if report else out

@@ -37,6 +37,7 @@ from tklearn import (
 )
 from tklearn.kernels.arrays import cdiv, fit, for_tma, launch, look, multiprocessors, output
 from tklearn.kernels.gemm import reference
+from tklearn.tensor import traced
 
 __all__ = ["Config", "choose", "persistent", "reference", "run", "simple"]
 
@@ -240,7 +241,9 @@ def run(
     fit(k > 0 or m * n == 0, "the inner size is 0: the product is zeros, and TMA copies no array")
     if variant == "persistent":
         blocks = multiprocessors(x) if blocks is None else blocks
-        config = config or choose(m, n, k, max(blocks, 1))
+        if config is None:
+            unknown = any(map(traced, (m, n, k)))
+            config = WIDE if unknown else choose(m, n, k, max(blocks, 1))
     config = config or Config()
     fit(config.CONSUMERS in REGISTERS, f"{config.CONSUMERS} consumers", "2 or 3")
     fit(config.STAGES > 1 or variant == "simple", "a persistent kernel of one stage", "2 or more")
