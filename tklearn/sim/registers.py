@@ -46,8 +46,8 @@ class Waiting:
     def advice(self) -> str:
         return (
             "what increase_registers takes, others must have given with decrease_registers: the "
-            f"registers a thread of all {len(self.pool.held)} warps may add up to "
-            f"{POOL // 32}"
+            f"registers a lane of all {len(self.pool.held)} warps add up to at most "
+            f"{self.pool.start * len(self.pool.held)}"
         )
 
     def says(self) -> str:

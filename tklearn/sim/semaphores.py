@@ -28,12 +28,13 @@ class Semaphore:
     way will bring. phase: how many phases are complete, base: how many were when it was
     initialised. arrived: who has arrived in the running phase, and where. used: where each warp
     used it last. latest: the latest TMA load: the phase that it completes, its warp and place.
+    starting: what its loads come after. passed: waits that passed at once in the running phase.
     """
 
     __slots__ = (
         "name", "index", "agent", "count", "pending", "expected", "came", "coming", "phase", "base",
         "gathering", "gathering_fenced", "released", "arrived", "used", "born", "site",
-        "latest",
+        "latest", "starting", "passed",
     )  # fmt: skip
 
     def __init__(self, name: str, index: int, agents: Any) -> None:
@@ -43,6 +44,8 @@ class Semaphore:
         self.pending = self.expected = self.came = self.coming = 0
         self.phase = self.base = 0
         self.gathering, self.gathering_fenced = agents.clock(), agents.clock()
+        self.starting = agents.clock()
+        self.passed: list[tuple[Any, Any, int, int]] = []
         self.released: dict[int, tuple[Any, Any]] = {}  # of each phase: its clocks
         self.arrived: dict[int, Any] = {}
         self.used: dict[int, tuple[int, Any]] = {}
@@ -75,6 +78,7 @@ class Semaphore:
         self._alone(w, s, "initialises")
         self.count = self.pending = count
         self.base = self.phase
+        self.passed.clear()
         self.expected = self.came = 0
         self.arrived.clear()
         self.site, self.born = s, (w.id, w.clock)
@@ -222,6 +226,7 @@ class Semaphore:
     def issue(self, w: Any, s: Any, nbytes: int) -> None:
         """A TMA load starts that will bring `nbytes`."""
         self.coming += nbytes
+        self.starting = joined(self.starting, w.vc)
         self.latest = (self.phase + 1, w, s)
         if not self.pending:
             self._check_bytes(w, s)
@@ -255,6 +260,10 @@ class Semaphore:
         if self.pending or self.bytes:
             return
         assert self.count is not None
+        for waiter, s, parity, clock in self.passed:
+            if max(self.gathering[waiter.id], self.starting[waiter.id]) < clock:
+                raise self._hasty(waiter, s, parity)
+        self.passed.clear()
         self.phase += 1
         self.pending, self.expected, self.came = self.count, 0, 0
         self.arrived.clear()
@@ -295,6 +304,9 @@ class Semaphore:
             w.idle.pop(self, None)
         else:
             w.idle[self] = (s, parity)
+            if self.phase > over and w.checking:
+                raise self._hasty(w, s, parity)
+            self.passed.append((w, s, parity, w.clock))
         vc, fenced = self.released.get(over, (None, None))
         if vc is not None:
             w.vc = joined(w.vc, vc)
@@ -302,6 +314,20 @@ class Semaphore:
         w.vc[self.agent] = max(w.vc[self.agent], over)
         w.vc[w.id] = w.clock
         w.event("pass", s, self, self.phase - self.base - 1)
+
+    def _hasty(self, w: Any, s: Any, parity: int) -> Exception:
+        """A wait that passes while a phase runs, and that the phase's end does not wait for.
+
+        In another order of the warps the phase is over, and the wait is for the next one.
+        """
+        k = self.known(w) - self.base
+        return w.fault(
+            "TK523",
+            f"wait({self.name}, {parity}) of warp {w.id} passes at once while phase {k} is "
+            f"running, and hangs if phase {k} is over by then; nothing orders the two",
+            s,
+            hint=said(w, self, s, parity),
+        )
 
     # -------------------------------------------------------------------------------- messages
     def _bytes(self) -> str:
