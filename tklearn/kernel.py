@@ -104,7 +104,8 @@ class Kernel:
     """A kernel. `k[grid](*args)` runs it where the arrays live and returns a Report.
 
     `k.sim[grid](*args, schedule=, seed=, delay=, check=, mma=, arch=, blocks=)` simulates with
-    options; `k.source(...)` and `k.show(...)` give its CUDA, which needs no GPU and no compiler.
+    options, and keeps accesses (trace=True) or events (timeline=True) of the first block for the
+    figures of `viz`; `k.source(...)` and `k.show(...)` give its CUDA, which needs no GPU and no compiler.
     """
 
     def __init__(self, fn: Callable, threads: tuple[int, int, int]) -> None:
