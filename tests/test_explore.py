@@ -16,13 +16,16 @@ import async_cases
 import ml_dtypes
 import numpy as np
 import pytest
+from bugzoo import KERNELS
+from bugzoo.zoo import ZOO
 
 import tklearn as tk
 from tklearn import arrive, block, init_semaphore, tma, wait, warp, warpid
-from tklearn.sim.explore import Exploration, explore
+from tklearn.sim.explore import OPTIONS, Exploration, explore
 from tklearn.sim.mutate import mutants
 from tklearn.sim.schedule import Schedule
 
+assert KERNELS  # they fill ZOO
 BF = ml_dtypes.bfloat16
 
 
@@ -143,13 +146,24 @@ def test_results_that_depend_on_the_order_of_tma_adds() -> None:
 
 # ------------------------------------------------------------------ faults of some schedules only
 @tk.kernel(warps=2)
-def stale_parity(x: tk.gl_fl):
+def who_is_second(x: tk.gl(tk.i32)):
+    s = tk.shared(tk.semaphore)
+    if warpid() == 0:
+        init_semaphore(s, 1)
+    block.sync()
+    ticket = warp.uniform(warp.shfl(tk.atomic_add(x[0], 1), 0))
+    if ticket > 0 and warpid() == 0:
+        wait(s, 0)  # nobody arrives
+
+
+@tk.kernel(warps=2)
+def hands_over(x: tk.gl_fl):
     s = tk.shared(tk.semaphore)
     if warpid() == 0:
         init_semaphore(s, 1)
     block.sync()
     if warpid() == 0:
-        wait(s, 1)  # passes at once, unless warp 1 has already arrived
+        wait(s, 0)
     else:
         arrive(s)
 
@@ -161,23 +175,24 @@ def error_of(launch: Any, *args: Any, **options: Any) -> tk.TkError:
 
 
 def test_a_deadlock_that_the_default_schedule_does_not_show() -> None:
-    x = numbers()
-    stale_parity.sim[1](x)
-    found = stale_parity.sim[1].explore(x)
+    who_is_second.sim[1](np.zeros(1, np.int32))
+    x = np.zeros(1, np.int32)
+    found = who_is_second.sim[1].explore(x)
     assert isinstance(found.fault, tk.Deadlock)
     assert not found.complete
     assert "first fault" in found.reason
     assert str(found.witness) in str(found)
-    again = error_of(stale_parity.sim[1], x, schedule=found.witness)
-    assert str(again) == str(found.fault)
-    as_list = list(found.witness)
-    again = error_of(stale_parity.sim[1], x, schedule=as_list)
-    assert str(again) == str(found.fault)
+    assert not x.any()
+    for schedule in (found.witness, list(found.witness)):
+        again = error_of(who_is_second.sim[1], np.zeros(1, np.int32), schedule=schedule)
+        assert str(again) == str(found.fault)
 
 
 def test_a_witness_with_a_timeline() -> None:
-    found = stale_parity.sim[1].explore(numbers())
-    again = error_of(stale_parity.sim[1], numbers(), schedule=found.witness, timeline=True)
+    found = who_is_second.sim[1].explore(np.zeros(1, np.int32))
+    again = error_of(
+        who_is_second.sim[1], np.zeros(1, np.int32), schedule=found.witness, timeline=True
+    )
     assert again.timeline is not None
 
 
@@ -203,7 +218,8 @@ def test_blocks_are_looked_at_one_by_one() -> None:
     @tk.kernel(threads=64)
     def each(x: tk.gl_fl):
         if tk.blockIdx.x == 1:
-            tk.atomic_add(x[0], 1.0 + warpid())
+            if tk.threadIdx.x % 32 == 0:
+                tk.atomic_add(x[0], 1.0 + warpid())
         else:
             x[1 + warpid()] = 1.0
 
@@ -211,7 +227,18 @@ def test_blocks_are_looked_at_one_by_one() -> None:
     assert found.complete
     assert found.runs == 1 + 2
     assert {s.block for s in found.schedules} == {(0, 0, 0), (1, 0, 0)}
+    assert len(found.values) == 2
+    assert found.results == 1  # one of each block
     assert each.sim[2].explore(numbers()).runs == 1
+
+
+def test_the_twins_of_the_bug_zoo_under_all_schedules() -> None:
+    """No false alarm and one result, whatever the order."""
+    for name, f in ZOO.items():
+        options = {k: v for k, v in f.options.items() if k in OPTIONS}
+        found = f.make(True).sim[f.grid].explore(*f.twin_args(), **options)
+        assert found.complete, (name, str(found))
+        assert found.results <= 1, (name, str(found))
 
 
 # ---------------------------------------------------------------------------------- bounds, errors
@@ -248,29 +275,33 @@ def test_what_has_no_end_is_bounded_and_says_so() -> None:
         ([1, 1], "step 1 of the schedule is warp 1, which cannot go on there: it waits at block"),
         (["0:0"], "transfer 0 of warp 0, which cannot go on there: it was not issued yet"),
         (["0*2", 1, "1*2", 1], "it has ended"),
-        (["0*2", 1, "0*3", "1*2", 1], "the schedule has 9 steps, and the block ended after 8"),
+        (
+            ["0*2", 1, "0*2"],
+            "step 4 of the schedule is warp 0, which cannot go on there",
+        ),
+        (["0*2", 1, "1*2", "0*3", 1], "the schedule has 9 steps, and the block ended after 8"),
     ],
 )
 def test_wrong_schedules(schedule: list, words: str) -> None:
-    e = error_of(stale_parity.sim[1], numbers(), schedule=schedule)
+    e = error_of(hands_over.sim[1], numbers(), schedule=schedule)
     assert e.code == "TK411"
     assert words in e.message
 
 
 def test_a_schedule_is_for_one_block() -> None:
-    e = error_of(stale_parity.sim[2], numbers(), schedule=[0])
+    e = error_of(hands_over.sim[2], numbers(), schedule=[0])
     assert e.code == "TK411"
     assert "one block" in e.message
-    stale_parity.sim[2](numbers(), schedule=["0*2", 1, "0*3"], blocks=[1])
+    hands_over.sim[2](numbers(), schedule=["0*2", 1, 0], blocks=[1])
 
 
 def test_wrong_options() -> None:
     for options in ({"prune": "some"}, {"runs": 0}, {"seconds": 0}, {"check": "no"}):
-        e = error_of(stale_parity.sim[1].explore, numbers(), **options)
+        e = error_of(hands_over.sim[1].explore, numbers(), **options)
         assert e.code == "TK411"
-    e = error_of(stale_parity.gpu[1].explore, numbers())
+    e = error_of(hands_over.gpu[1].explore, numbers())
     assert e.code == "TK411"
-    assert "stale_parity.sim[grid].explore" in e.hint
+    assert "hands_over.sim[grid].explore" in e.hint
 
 
 def test_a_schedule_prints_as_it_is_written() -> None:

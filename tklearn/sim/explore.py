@@ -26,6 +26,7 @@ import contextlib
 import hashlib
 import io
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -47,16 +48,19 @@ OPTIONS = ("runs", "seconds", "blocks", "prune", "check", "mma", "arch", "steps"
 
 @dataclass(frozen=True)
 class Exploration:
-    """What all schedules of a kernel's blocks have shown.
+    """What all schedules of a kernel's blocks have shown, each block by itself.
+
+    What two blocks do to each other is no question of schedules: a plain run reports it.
 
     complete: nothing was left out; else `reason` says why something was. runs: schedules that were
     run to their end (or to a fault); states: different states of the block on the way. values: a
-    hash of the arrays for each different result, and `schedules` one schedule for each. fault: the
-    first error that a schedule showed; `witness` is that schedule, and
+    hash of the arrays for each different result of a block, and `schedules` one schedule for each.
+    fault: the first error that a schedule showed; `witness` is that schedule, and
     `kernel.sim[grid](..., schedule=witness)` shows the error again.
     """
 
     kernel: str
+    blocks: tuple[tuple[int, int, int], ...]
     complete: bool
     reason: str
     runs: int
@@ -67,17 +71,28 @@ class Exploration:
     witness: Schedule | None
     seconds: float
 
+    @property
+    def results(self) -> int:
+        """How many different results the block has that has most; 1: the order is of no account."""
+        return max(Counter(s.block for s in self.schedules).values(), default=0)
+
     def __str__(self) -> str:
         seen = f"{self.runs} run{'s' * (self.runs != 1)}, {self.states} states"
         what = "all schedules" if self.complete else f"some schedules ({self.reason})"
+        if len(self.blocks) == 1:
+            what += f" of block {self.blocks[0]}"
         lines = [f"{self.kernel}: {what}: {seen}, {self.seconds:.1f} s"]
         if self.fault is not None:
             lines += [f"a fault under schedule={self.witness}:", str(self.fault)]
-        elif len(self.values) > 1:
-            lines.append(f"{len(self.values)} different results, which depend on the order:")
-            lines += [f"  schedule={s}" for s in self.schedules[:2]]
+        elif self.results > 1:
+            each = Counter(s.block for s in self.schedules)
+            block = next(b for b, n in each.items() if n == self.results)
+            lines.append(f"{self.results} different results, which depend on the order:")
+            lines += [f"  schedule={s}" for s in self.schedules if s.block == block][:2]
         else:
-            lines.append("no fault, and one result in all of them")
+            lines.append(
+                f"no fault, and one result in {'all' if self.complete else 'each'} of them"
+            )
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -117,21 +132,22 @@ def explore(
             f"{', '.join(CHECKS)}",
         )
     if 0 in grid:
-        return Exploration(kernel.name, True, "", 0, 0, (), (), None, None, 0.0)
+        return Exploration(kernel.name, (), True, "", 0, 0, (), (), None, None, 0.0)
     start = time.perf_counter()
     one = _One(kernel, grid, args, check, mma, arch, steps)
-    found: dict[str, Schedule] = {}
+    found: dict[tuple[Any, str], Schedule] = {}
     reasons: list[str] = []
     total = tried = states = 0
     fault: TkError | None = None
     witness: Schedule | None = None
-    for block in one.blocks(blocks):
+    chosen = one.blocks(blocks)
+    for block in chosen:
         search = Search(prune, start + seconds, runs - tried)
         for value, fault, schedule in one.schedules(search, block):
             if fault is not None:
                 witness, search.reason = schedule, "stopped at the first fault"
                 break
-            found.setdefault(value, schedule)
+            found.setdefault((block, value), schedule)
         total, states = total + search.runs, states + len(search.states)
         tried += search.tried
         if search.reason == LATE:
@@ -143,11 +159,12 @@ def explore(
             break
     return Exploration(
         kernel.name,
+        tuple(chosen),
         not reasons,
         reasons[-1] if reasons else "",
         total,
         states,
-        tuple(found),
+        tuple(value for _, value in found),
         tuple(found.values()),
         fault,
         witness,
