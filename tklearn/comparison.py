@@ -185,6 +185,13 @@ def gpu_here() -> bool:
         return False
 
 
+def capability_here() -> int:
+    """90 for an H200; of this machine's first GPU."""
+    from tklearn.cuda.launch import device_facts
+
+    return device_facts(0)[1]
+
+
 def _copy(a: Any) -> Any:
     d = tensor.describe(a)
     return a if d is None else np.array(d.numpy(), copy=True)
@@ -222,7 +229,8 @@ def _bound(
         if hasattr(a, "nbytes"):
             moved += a.nbytes * (s.read + s.written)
     memory = moved / dev.dram_bytes_per_s
-    tensor_time = simulated.total["tensor_flops"] / dev.tensor_flops
+    total = simulated.total
+    tensor_time = (total["tensor_flops"] + total["wgmma_flops"]) / dev.tensor_flops
     return (memory, "memory") if memory >= tensor_time else (tensor_time, "tensor cores")
 
 
@@ -236,7 +244,8 @@ def _reason(
     """Why a counter reads `gap` more than the addresses say, where that is known (FACTS.md 1)."""
     if not gap:
         return ""
-    if key == "tensor_flops" and gap < 0 and "bf16" not in {_dtype(s) for s in spec.params}:
+    bf16 = "bf16" in {_dtype(s) for s in spec.params}
+    if key in ("tensor_flops", "wgmma_flops") and gap < 0 and not bf16:
         return "the metric counts bf16 products summed in f32 only"
     if key in HIGH and gap > 0 and blocks > dev.sms:
         high = gap / max(total["shared_ld_wavefronts"], 1)

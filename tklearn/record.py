@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tklearn import comparison, recordings
-from tklearn.report import METRICS, TENSOR_MOVES
+from tklearn.report import HOPPER, METRICS, TENSOR_MOVES
 
 PROFILER_FLAGS = ("--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base")
 
@@ -88,6 +88,8 @@ def with_counters(found: list[recordings.Recording], notebook: Path) -> list[rec
     names = "|".join(sorted({re.escape(r.kernel) for r in found}))
     # Metrics of instrumented code would run every kernel several times more.
     metrics = {m: key for key, (m, _) in METRICS.items() if m and "__sass_" not in m}
+    if comparison.capability_here() < 90:  # ncu gives up at a metric that the GPU does not have
+        metrics = {m: key for m, key in metrics.items() if not key.startswith(HOPPER)}
     metrics[TENSOR_MOVES] = "tensor_moves"
     command = ["ncu", *PROFILER_FLAGS, "--metrics", ",".join(metrics)]
     command += ["--kernel-name", f"regex:^({names})$", sys.executable, "-m", "tklearn.record"]

@@ -52,9 +52,33 @@ METRICS: dict[str, tuple[str, str]] = {
         "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum",
         "32-byte sectors",
     ),
+    "tma_load_instructions": (
+        "smsp__inst_executed_op_tma_ld.sum",
+        "TMA instructions: a tile is one for each column block as wide as its swizzle",
+    ),
+    "tma_load_bytes": ("", "bytes of whole boxes, zeros past the end among them"),
+    "tma_load_sectors": (
+        "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",
+        "32-byte sectors inside the array",
+    ),
+    "tma_store_instructions": ("smsp__inst_executed_op_tma_st.sum", "TMA instructions"),
+    "tma_store_bytes": ("", "bytes of whole boxes, those past the end among them"),
+    "tma_store_sectors": ("", "32-byte sectors inside the array"),
+    "wgmma_instructions": (
+        "sm__inst_executed_pipe_tensor_op_gmma.sum",
+        "warp instructions: four for each 32 bytes of the inner size (16 of bf16)",
+    ),
+    "wgmma_flops": ("sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum", "2*M*N*K"),
+    "wgmma_wavefronts": ("", "128-byte reads of operands in shared memory; they never conflict"),
     "barriers": ("", "warp arrivals at block.sync"),
     "atomics": ("", "lane operations"),
 }
+
+HOPPER = ("tma_", "wgmma_")  # how the counters that only sm_90 has begin
+SUMMED = (
+    "tensor_instructions", "wgmma_instructions", "cp_async_bytes", "tma_load_bytes",
+    "tma_store_bytes", "barriers", "atomics",
+)  # fmt: skip
 
 # ptxas moves constants by an HFMA2 on the tensor pipe, which the counter of its instructions takes
 # in (once a warp in some kernels without a product); this counter has those only.
@@ -299,7 +323,7 @@ class Report:
         for side in ("shared_ld", "shared_st"):
             if total[f"{side}_wavefronts"]:
                 parts.append(_against(total, f"{side}_wavefronts", f"{side}_ideal"))
-        for key in ("tensor_instructions", "cp_async_bytes", "barriers", "atomics"):
+        for key in SUMMED:
             if total[key]:
                 parts.append(f"  {key.replace('_', ' ')}: {total[key]:,}")
         if self.compiled is not None:

@@ -77,7 +77,7 @@ def vector_width(n: int, *arrays: Array) -> int:
 
 
 def for_tma(*arrays: Array, stored: Array | None = None) -> None:
-    """Error TK410 unless starts and outer strides, and rows stored to, are multiples of 16 bytes."""
+    """Error TK410 unless starts, outer strides and rows stored to are multiples of 16 bytes."""
     for a in (*arrays, *([stored] if stored else [])):
         if traced(a.obj) or not a.size:
             continue

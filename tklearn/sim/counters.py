@@ -14,7 +14,7 @@ import numpy as np
 
 from tklearn import access
 from tklearn.lang import plans
-from tklearn.lang.types import RV
+from tklearn.lang.types import RV, SV
 
 Seen = tuple[str, str, int, Any]
 """Accesses for a trace: space, kind, width, byte offsets [n, 32]."""
@@ -272,6 +272,26 @@ def _async_delta(c: plans.Copy, warp: int, start: int) -> Delta:
         cp_async_sectors=moved,
         **global_counts("ld", requests, sectors, ideal).values,
     )
+
+
+@lru_cache(maxsize=1 << 14)
+def tma_delta(kind: str, tile: Any, pitch: int, limit: tuple[int, int] | None, start: int) -> Delta:
+    """A TMA copy; kind: "load" or "store". An instruction moves one column block of a tile, as wide
+    as its swizzle. Its bytes are those of the whole box, its sectors what each row of each box
+    touches inside the array; start: of the tile from a sector, limit: what the array has left."""
+    size = tile.dtype.itemsize
+    rows, cols, width = 1, tile.nbytes, tile.nbytes
+    if not isinstance(tile, SV):
+        rows, cols = tile.rows, tile.cols * size
+        width = tile.swizzle or cols
+    there, left = (rows, cols) if limit is None else (limit[0], limit[1] * size)
+    at = start + np.arange(min(max(there, 0), rows)) * pitch
+    sectors = 0
+    for j in range(0, cols, width):
+        n = min(max(left - j, 0), width)
+        sectors += int((((at + j) % 32 + n + 31) // 32).sum()) if n else 0
+    moved = {"bytes": rows * cols, "sectors": sectors, "instructions": cols // width}
+    return Delta(**{f"tma_{kind}_{k}": n for k, n in moved.items()})
 
 
 @lru_cache(maxsize=1 << 12)

@@ -92,8 +92,8 @@ def _box(w: Any, s: Any, mem: SharedMem, g: GlobalArray, at: tuple, store: bool 
             "TK527",
             f"TMA cannot address {g.name}: it has {' and '.join(wrong)}",
             s,
-            hint="start and outer strides must be multiples of 16 bytes, and for stores the rows: pad "
-            "them, or copy the array",
+            hint="start and outer strides must be multiples of 16 bytes, and for stores the rows: "
+            "pad them, or copy the array",
         )
     t = mem.type
     rows, cols = (t.rows, t.cols) if isinstance(t, ST) else (1, t.n)
@@ -141,7 +141,7 @@ def _load(w: Any, s: Any, m: Any, mem: SharedMem, g: GlobalArray, at: tuple, sem
         g.owners.tile(w, s, win, False, "group")
         flying = g.owners.fly(w, s, win, sem.agent, reads=True)
         w.tick()  # the lanes need no order with it, but with its end
-    _count(w, s, "load", mem)
+    _count(w, s, "load", mem, win)
     record = None
     if mem.log is not None:
         record = mem.log.fly(w, sem.agent, mem.geo.whole, s, True)
@@ -153,14 +153,12 @@ def _load(w: Any, s: Any, m: Any, mem: SharedMem, g: GlobalArray, at: tuple, sem
     return w.give_way()
 
 
-def _count(w: Any, s: Any, kind: str, mem: SharedMem) -> None:
+def _count(w: Any, s: Any, kind: str, mem: SharedMem, win: Window) -> None:
     if w.counting:
-        delta = s.cache.get("tma")
-        if delta is None:
-            n = _bytes(mem)
-            made = {f"tma_{kind}_bytes": n, f"tma_{kind}_sectors": -(-n // 32)}
-            delta = s.cache["tma"] = counters.Delta(**made)
-        w.add(s, delta)
+        kinds = win.keys()
+        times = w.batch.n // max(sum(k[2] for k in kinds), 1)
+        for limit, start, n in kinds:
+            w.add(s, counters.tma_delta(kind, mem.type, win.g.bstr4[2], limit, start), n * times)
 
 
 @op("tma.prefetch")
@@ -227,7 +225,7 @@ def _storing(how: str) -> Callable:
         win = _box(w, s, mem, g, at, store=True)
         if g.owners is not None:
             g.owners.tile(w, s, win, True, "group" if how == "store" else "atomic")
-        _count(w, s, "store", mem)
+        _count(w, s, "store", mem, win)
         record = None
         agents = w.launch.agents
         if mem.log is not None:
