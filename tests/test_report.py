@@ -8,7 +8,7 @@ import pytest
 
 import tklearn as tk
 from tklearn import block, blockIdx, laneid, warp
-from tklearn.kernels import gemm, layernorm, softmax
+from tklearn.kernels import gemm, gemm_hopper, layernorm, softmax
 
 
 def test_ideals_stand_beside_their_counters() -> None:
@@ -74,6 +74,14 @@ def halves(*shape: int) -> np.ndarray:
 def test_small_and_ragged_arrays_are_not(shape) -> None:
     m, n, k = shape
     _, r = gemm.run(halves(m, k), halves(k, n), report=True)
+    assert r.clipped
+    assert r.notes == []
+
+
+@pytest.mark.parametrize("shape", [(200, 264, 136), (64, 8, 1000), (3, 8, 8)])
+def test_boxes_of_tma_past_the_end_are_not(shape) -> None:
+    m, n, k = shape
+    _, r = gemm_hopper.run(halves(m, k), halves(k, n), report=True)
     assert r.clipped
     assert r.notes == []
 

@@ -303,15 +303,22 @@ def astray(
             if isinstance(s, ir.Do) and any(isinstance(v, ir.Var) and v.sym is sym for v in s.args)
         }
         past = {n: clipped[n] for n in sorted(used & clipped.keys())}
-        keys = ("global_ld_ideal", "global_st_ideal")
-        moved = 32 * sum(lines.get(n, {}).get(k, 0) for n in used for k in keys)
-        if sum(past.values()) * sym.type.dtype.itemsize > moved and moved < a.nbytes / 2:
+        size = sym.type.dtype.itemsize
+        moved = sum(_moved(lines.get(n, {}), past.get(n, 0) * size) for n in used)
+        if sum(past.values()) * size > moved and moved < a.nbytes / 2:
             found.append(
                 f"tile coordinates count tiles, not elements: {sum(past.values()):,} of the "
                 f"elements that line {', '.join(map(str, past))} asks of '{sym.name}' "
                 f"({' x '.join(map(str, a.shape))}) are past its end"
             )
     return found
+
+
+def _moved(counts: dict[str, int], past: int) -> int:
+    """Bytes inside an array that a line moved; TMA's count holds what it filled with zeros."""
+    by_tma = sum(v for k, v in counts.items() if k.startswith("tma_") and k.endswith("_bytes"))
+    ideal = counts.get("global_ld_ideal", 0) + counts.get("global_st_ideal", 0)
+    return max(by_tma - past, 0) if by_tma else 32 * ideal
 
 
 def simulate(
