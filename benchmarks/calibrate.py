@@ -60,7 +60,7 @@ class Case:
     more: dict[str, Any] = field(default_factory=dict)
 
 
-OUT = Array("float32", (16 * 32 * 64, 64))  # where results go: rows for 64 x 132 warps
+OUT = Array("float32", (16 * 16 * SMS, 64))  # where results go: a tile for each of 16 warps
 LINES = Array("float32", (4096, 1024))
 
 

@@ -25,8 +25,8 @@ from tklearn.sim.timing.replay import Played, Replay, Share, Stuck
 from tklearn.sim.timing.values import Global
 from tklearn.sim.timing.walk import Walker, depends_on_block, parameters
 
-SAMPLES = 4  # blocks that are walked along an axis of the grid on which the work depends
-BUSY = 8000  # of blocks with more events than this, two are walked
+SAMPLES = 3  # blocks that are walked along an axis of the grid on which the work depends
+BUSY = 1500  # of blocks with more events than this, two are walked
 SURVEYED = 512  # blocks of a wave whose places are compared
 
 

@@ -19,6 +19,7 @@ from tklearn.sim.timing import program as P
 from tklearn.sim.timing.costs import Costs, registers
 from tklearn.sim.timing.moves import Moves, Survey, bytes_of
 from tklearn.sim.timing.program import HOISTED, MEETINGS, Event, Program
+from tklearn.sim.timing.roles import signatures
 from tklearn.sim.timing.values import Global, Place, _first
 
 ndarray = np.ndarray
@@ -49,6 +50,11 @@ class Walker(Moves):
         self.lanes = 32 if survey is None else len(block[0])
         self.program = Program()
         self.params = params
+        self.walked: dict[int, Any] = {}
+        self.events: list[Event] = []
+        self.order: list[int] = []
+        self.loaded: dict[int, float] = {}
+        self.stored: dict[int, float] = {}
         self.l1: set[Any] = set()
         self.tripped = [0.0, 0.0]
         self.times = 1.0  # how many more turns the outer long loop has than are walked
@@ -58,19 +64,18 @@ class Walker(Moves):
         self.common |= {f"blockDim.{a}": n for a, n in zip("xyz", spec.threads, strict=True)}
 
     def walk(self) -> Program:
-        warps, p = self.spec.warps, self.program
-        alike = warps > 3 and not by_warp(self.spec)
-        for w in range(warps):
-            if alike and 2 <= w < warps - 1 and self.survey is None:
-                p.warps.append(self.events)  # as warp 1, whose list this still is
-                p.orders.append(self.order)
-                for total, mine in ((p.loads, self.loaded), (p.stores, self.stored)):
-                    for a, b in mine.items():
-                        total[a] = total.get(a, 0.0) + b
-                continue
-            self._start(w)
-            self._block(self.spec.body, self.mask)
-            self._rest(P.END, self.spec.loc.line)
+        p = self.program
+        seen: dict[Any, int] = {}  # how many warps of a kind were walked: the second stands for
+        kept: dict[Any, int] = {}  # the rest, which find in the L1 what the first one brought
+        for w, kind in enumerate(signatures(self.spec)):
+            if seen.get(kind, 0) == 2 and self.survey is None:
+                self.events, self.order, self.loaded, self.stored = self.walked[kept[kind]]
+            else:
+                self._start(w)
+                self._block(self.spec.body, self.mask)
+                self._rest(P.END, self.spec.loc.line)
+                seen[kind], kept[kind] = seen.get(kind, 0) + 1, w
+            self.walked[w] = self.events, self.order, self.loaded, self.stored
             p.warps.append(self.events)
             p.orders.append(self.order)
             for total, mine in ((p.loads, self.loaded), (p.stores, self.stored)):
@@ -100,14 +105,12 @@ class Walker(Moves):
         self.env, self.made = {}, {}
         for p, v in zip(self.spec.params, self.params, strict=True):
             self.env[p] = v
-        self.events: list[Event] = []
-        self.order: list[int] = []
+        self.events, self.order = [], []
         self.first = {P.LOAD: 0, P.SHARED: 0}  # where hoisted events of a window go
         self.known = {P.LOAD: 0, P.SHARED: 0}  # events before this number are before the window
         self.fetched = {P.LOAD: 0, P.SHARED: 0}
         self.moved: set[int] = set()
-        self.loaded: dict[int, float] = {}
-        self.stored: dict[int, float] = {}
+        self.loaded, self.stored = {}, {}
         self.math = self.xu = 0.0
         self.reads = set()
         self.returned: Any = False
@@ -356,13 +359,15 @@ class Walker(Moves):
         """How often a loop of `count` turns is walked."""
         if self.survey is not None:
             return min(count, 2)
-        if self.laps is None or count < LONG * self.lap or self.cut > 1:
+        if self.laps is None or self.cut > 1:
             return count
         # Loops of nearly one length (a producer's, a consumer's) lose equally many turns.
         out = next((o for c, o in self.cuts if abs(c - count) <= self.lap // 2), -1)
         if out < 0:
-            out = (count // self.lap - 1) * self.lap
+            out = (count // self.lap - 1) * self.lap if count >= LONG * self.lap else 0
             self.cuts.append((count, out))
+        if not out:
+            return count
         walked = count - out + self.lap * (self.laps[self.cut] - 1)
         self.tripped[self.cut] = max(self.tripped[self.cut], out / self.lap)
         if not self.cut:
@@ -625,19 +630,10 @@ def depends_on_block(spec: ir.Kernel) -> int:
             else:
                 continue
             for h in heads:
+                if isinstance(n, ir.If) and h.uni.level == ir.LANE:
+                    continue  # an array's edge
                 bits |= h.uni.deps & 7
     return bits
-
-
-def by_warp(spec: ir.Kernel) -> bool:
-    """Whether warps have roles: a condition or bound names a warp or a warpgroup."""
-    for body in (spec.body, *(f.body for f in spec.functions)):
-        for n in ir.walk(body):
-            if isinstance(n, ir.If | ir.For | ir.While):
-                heads = [n.lo, n.hi] if isinstance(n, ir.For) else [n.cond]
-                if any(h.uni.level in (ir.GROUP, ir.WARP) for h in heads):
-                    return True
-    return False
 
 
 def lap_of(spec: ir.Kernel) -> int:
