@@ -489,7 +489,7 @@ def test_the_picture_stays_where_widgets_cannot_load(browser, lab, refused) -> N
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_elsewhere_with_and_without_a_network(browser, lab, name) -> None:
+def test_elsewhere_without_a_network(browser, lab, name) -> None:
     """As in VS Code and Colab: an output asks for the widget, whose code comes by network."""
     page = open_and_run(browser, lab.page(name), refused="anywidget")
     stills = page.locator("[id^=tk-still] > img")
@@ -498,12 +498,12 @@ def test_elsewhere_with_and_without_a_network(browser, lab, name) -> None:
     assert page.locator(".tkx").count() == 0
     assert all(x.is_visible() for x in stills.all())
     page.context.close()
-    page = open_and_run(browser, lab.page(name))
+
+
+@pytest.mark.browser
+def test_elsewhere_with_a_network(browser, lab) -> None:
+    page = open_and_run(browser, lab.page("vscode"))
     page.locator(".tkx").nth(5).wait_for()
     assert page.locator(".tkx").count() == 6, "once, not also in the picture's place"
-    assert not any(x.is_visible() for x in stills_of(page))
+    assert not any(x.is_visible() for x in page.locator("[id^=tk-still] > img").all())
     page.context.close()
-
-
-def stills_of(page: Any) -> list[Any]:
-    return page.locator("[id^=tk-still] > img").all()

@@ -184,7 +184,7 @@ class Interactive:
         still = f'<div id="{place}">{self.picture.img()}</div>'
         display({"text/html": still, "text/plain": self.picture.alt}, raw=True)
         if self.view is not None:
-            self.view.places, self.view.fallback = [*self.view.places, place], place
+            self.view.places = [*self.view.places, place]
             if self.view.apart:
                 display(self.view)
 
@@ -205,10 +205,9 @@ def _make(data: dict[str, Any], state: dict[str, Any]) -> Any:
         data = traitlets.Dict().tag(sync=True)
         state = traitlets.Dict().tag(sync=True)
         places = traitlets.List(traitlets.Unicode()).tag(sync=True)  # of the pictures shown
-        fallback = traitlets.Unicode().tag(sync=True)  # the last of them
         apart = traitlets.Bool(False).tag(sync=True)  # shown by an output of its own
 
         def __repr__(self) -> str:
             return "(the picture above, to click through)"
 
-    return Explorer(data=data, state=state, apart=wants_view() or "initialize" not in script)
+    return Explorer(data=data, state=state, apart=wants_view())
