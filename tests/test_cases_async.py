@@ -128,7 +128,7 @@ def matmul(good: bool, two: str = ""):
 
 
 def operands() -> list[np.ndarray]:
-    return [f32(48, 48), f32(48, 48), np.zeros((48, 48), np.float32)]
+    return [f32(32, 32), f32(32, 32), np.zeros((32, 32), np.float32)]
 
 
 @pytest.mark.parametrize(("two", "store"), [("b", "storea"), ("a", "storeb")])
@@ -137,17 +137,17 @@ def test_case_1_one_barrier_a_step_leaves_both_tiles_unsafe(two: str, store: str
     tile = {"storea": "a_s[", "storeb": "b_s["}[store]
     runs = [r for r in RUNS if r["schedule"] != "reverse"]
     demand(
-        kernel, (3, 3), operands, "TK500 TK501", f"{store} load", names=f"{store} load",
+        kernel, (2, 2), operands, "TK500 TK501", f"{store} load", names=f"{store} load",
         says=(tile, "nothing orders the two"), hint="block.sync()", runs=runs,
     )  # fmt: skip
-    silent(matmul(True), (3, 3), operands, lambda a, b: a @ b)
+    silent(matmul(True), (2, 2), operands, lambda a, b: a @ b)
 
 
 def test_case_1_a_late_warp_gets_the_wrong_values() -> None:
     """The report does not depend on it, but this is what it means."""
     a, b, c = operands()
     for good in (False, True):
-        matmul(good).sim[3, 3](a, b, c, check="off", delay={5: 40})
+        matmul(good).sim[2, 2](a, b, c, check="off", delay={5: 40})
         assert np.allclose(c, a @ b, rtol=1e-4, atol=1e-4) == good
 
 

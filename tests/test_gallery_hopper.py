@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import pytest
 import tklearn as tk
 from tklearn import numerics
 from tklearn.kernels import attention_hopper, gemm_hopper, linear_attention
+from tklearn.kernels.arrays import launch, look, output
 from tklearn.kernels.gemm_hopper import Config
 
 U = 2.0**-24  # error of one f32 rounding, relative
@@ -72,17 +73,13 @@ def linear_bound(q: Any, k: Any, v: Any) -> np.ndarray:
 # -------------------------------------------------------------------------------------- the cases
 @dataclass(frozen=True)
 class Case:
-    """One call: `run` on the arrays of `make()`, beside `reference` and `bound` of the same.
-
-    `exact`: the hardware's counters are known, since every tile is whole.
-    """
+    """One call: `run` on the arrays of `make()`, beside `reference` and `bound` of the same."""
 
     name: str
     run: Callable[..., Any]
     make: Callable[[], list[np.ndarray]]
     reference: Callable[..., np.ndarray]
     bound: Callable[..., np.ndarray]
-    kernel: Callable[[], Any] = field(default=lambda: None)
 
 
 def product(m: int, n: int, k: int, variant: str, config: Config, dtype: Any = BF, **more: Any):
@@ -106,6 +103,23 @@ def attend(b: int, h: int, n: int, m: int, d: int, causal: bool, stages: int = 2
     )
 
 
+def taken_in_turn(q: Any, k: Any, v: Any, *, causal: bool, blocks: int, **options: Any) -> Any:
+    """The persistent kernel on fewer blocks than `run` would start."""
+    out, report = options.pop("out", None), options.pop("report", False)
+    x = look(q, "q", 4)
+    out = output(out, q, x.shape)
+    kernel, grid = attention_hopper.plan(x.dtype, x.shape, causal, "persistent", 2, blocks)
+    scale = attention_hopper.LOG2E * x.shape[3] ** -0.5
+    told = launch(kernel, grid, q, k, v, out, scale, options=options)
+    return (out, told) if report else out
+
+
+def persistent(b: int, h: int, n: int, m: int, d: int, causal: bool, blocks: int) -> Case:
+    case = attend(b, h, n, m, d, causal)
+    run = partial(taken_in_turn, causal=causal, blocks=blocks)
+    return replace(case, name=f"{case.name} persistent on {blocks}", run=run)
+
+
 def linear(b: int, h: int, n: int, stages: int = 2) -> Case:
     return Case(
         f"linear attention {b}x{h}x{n} {stages}",
@@ -123,6 +137,7 @@ SMALL = [  # more than one block, odd sizes, rings that wrap; a few milliseconds
     attend(1, 2, 200, 300, 64, False),
     attend(1, 2, 200, 200, 64, True),
     attend(1, 1, 150, 150, 128, True),
+    persistent(1, 2, 200, 200, 64, True, 3),
     linear(1, 2, 200),
 ]
 CASES = [
@@ -147,6 +162,9 @@ CASES = [
     attend(1, 1, 100, 700, 64, False, 3),
     attend(1, 1, 500, 500, 64, True, 3),
     attend(1, 1, 260, 260, 64, True, 2, np.float16),
+    *(persistent(2, 2, n, n, d, causal, 3)
+      for n, d, causal in ((70, 64, False), (300, 64, True), (200, 128, False), (260, 128, True))),
+    persistent(1, 3, 100, 300, 64, False, 1),
     attend(0, 2, 5, 5, 64, False),
     attend(2, 1, 0, 0, 64, True),
     *(linear(2, 2, n, s) for n in (1, 63, 64, 65, 128, 333) for s in (2, 3)),
@@ -200,9 +218,10 @@ def test_the_bounds_see_a_lost_step() -> None:
 def test_no_alarm_and_the_same_bits_under_all_schedules(case: Case) -> None:
     args = case.make()
     want = case.run(*args, check="full").tobytes()
-    for schedule in ("rotate", "reverse", "random"):
-        for seed in range(20):
-            got = case.run(*args, check="full", schedule=schedule, seed=seed)
+    for seed in range(20):
+        late = {seed % 16: 7 * seed % 40}  # a warp begins so many rounds later
+        for schedule in ("rotate", "reverse", "random"):
+            got = case.run(*args, check="full", schedule=schedule, seed=seed, delay=late)
             assert got.tobytes() == want, (schedule, seed)
 
 
@@ -283,6 +302,28 @@ def test_torch_arrays_on_the_cpu() -> None:
         got = case.run(*tensors)
         assert got.dtype == torch.bfloat16
         assert np.array_equal(got.float().numpy(), case.run(*args).astype(np.float32))
+
+
+def test_every_run_makes_a_torch_operator() -> None:
+    """Under torch's tracing sizes have no values and tensors no memory; `run` has to bear that."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    calls = {
+        "hopper_gemm": (gemm_hopper.run, [normal((33, 40)), normal((40, 16))]),
+        "hopper_attention": (attention_hopper.run, [normal((1, 2, 9, 64)) for _ in range(3)]),
+        "hopper_linear": (linear_attention.run, [normal((1, 2, 9, 64)) for _ in range(3)]),
+    }
+    for name, (run, arrays) in calls.items():
+        names = "abc"[: len(arrays)]
+        made: dict[str, Any] = {"run": run, "Tensor": torch.Tensor}
+        takes = ", ".join(f"{n}: Tensor" for n in names)
+        exec(f"def f({takes}) -> Tensor: return run({', '.join(names)})", made)
+        tk.torch_op(made["f"], name=name)
+        tensors = tuple(torch.from_numpy(a.astype(np.float32)).bfloat16() for a in arrays)
+        torch.library.opcheck(
+            getattr(torch.ops.tklearn, name).default,
+            tensors,
+            test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"),
+        )
 
 
 B = partial(normal, dtype=BF)
@@ -386,8 +427,9 @@ def compiled() -> dict[str, Callable[[], Any]]:
         for d in (64, 128):
             for causal in (False, True):
                 four = [np.zeros((1, 1, 8, d), dtype)] * 4
-                kernel = attention_hopper.make(T, d, causal)
-                out[f"attention {d} {causal} {T}"] = partial(kernel.ir, *four, 0.1)
+                for form in (attention_hopper.make, attention_hopper.persistent):
+                    name = f"attention {form.__name__} {d} {causal} {T}"
+                    out[name] = partial(form(T, d, causal).ir, *four, 0.1)
     four = [np.zeros((1, 1, 8, 64), BF)] * 4
     for stages in (2, 3):
         out[f"linear attention {stages}"] = partial(linear_attention.make(stages).ir, *four)
@@ -482,6 +524,7 @@ WHOLE = [
     attend(1, 2, 384, 384, 64, False),
     attend(1, 2, 384, 384, 64, True),
     attend(1, 2, 256, 256, 128, True),
+    persistent(1, 2, 384, 384, 64, True, 3),
     linear(1, 2, 256),
 ]
 
