@@ -1,12 +1,15 @@
-"""Does the GPU count what the simulator counts? The launches of patterns.py under Nsight Compute.
+"""Does the GPU count what the simulator counts? The launches of patterns*.py under Nsight Compute.
 
-    python benchmarks/counters.py --out FOLDER [--seconds 110]
+    python benchmarks/counters.py --out FOLDER [--seconds 110] [--only hopper]
 
-In the folder: `counters.json` and `async.json` (the recordings: move them to tests/data/, where a
-test compares each with the simulator), `tensor.json` (every tensor-pipe metric of a few launches:
-which one is exact), `lines.json` (counters by source line, from the profiler's SASS counters) and
-`metrics.txt` (the names this profiler knows). All launches of a step run in one profiled process; a
-step that runs out of time keeps what it has. Exits with 2 without a GPU or ncu.
+In the folder: `counters.json`, `async.json` and `hopper.json` (the recordings: move them to
+tests/data/, where a test compares each with the simulator), `tensor.json` (every tensor-pipe metric
+of a few launches: which one is exact), `names.json` (the same for every metric of TMA, wgmma and
+the shared-memory pipe), `lines.json` (counters by source line, from the profiler's SASS counters)
+and `metrics.txt` (the names this profiler knows). hopper.json and names.json are of
+patterns_async.py, for sm_90 only, and how far hopper.json is from the simulator is printed. All
+launches of a step run in one profiled process; a step that runs out of time keeps what it has.
+Exits with 2 without a GPU or ncu.
 
 `--compile`: only compiles the counting builds into the disk cache, by several processes.
 """
@@ -24,6 +27,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +37,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import patterns  # noqa: E402
+import patterns_async  # noqa: E402
 
 from tklearn import recordings  # noqa: E402
 from tklearn.lang import ir  # noqa: E402
-from tklearn.report import METRICS, TENSOR_MOVES  # noqa: E402
+from tklearn.report import HOPPER, METRICS, TENSOR_MOVES  # noqa: E402
 
 FLAGS = ("--clock-control", "none", "--profile-from-start", "off")
 CSV = ("--csv", "--page", "raw", "--print-units", "base")
@@ -70,18 +75,33 @@ LINES = (
     "smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_st.sum",
     "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldsm.sum",
 )
+# Of TMA and wgmma, where report.METRICS has no name or not for every dtype.
+TMA = {
+    "shared_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "tma_st_sectors": "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_st.sum",
+    "tma_red_sectors": "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_red.sum",
+    "tma_red_instructions": "smsp__inst_executed_op_tma_red.sum",
+    "wgmma_flops_f16": "sm__ops_path_tensor_op_hgmma_src_fp16_dst_fp32.sum",
+    "wgmma_flops_f16_f16": "sm__ops_path_tensor_op_hgmma_src_fp16_dst_fp16.sum",
+    "wgmma_flops_tf32": "sm__ops_path_tensor_op_hgmma_src_tf32_dst_fp32.sum",
+    "wgmma_flops_fp8": "sm__ops_path_tensor_op_qgmma_src_fp8_dst_fp32.sum",
+}
 WHICH = {  # launches of a step, by name
     "all": "",
     "async": "async|gemm",
     "tensor": "saxpy 5003|softmax short f32 64|transpose naive 97|gemm small f16|gemm big|product ",
     "lines": "transpose (naive|padded) 97|saxpy 5003|gemm small f16|softmax short bf16 37",
+    "hopper": "",
+    "names": r"64x64/32 of 70x41|vectors bf16 256|planes|n256|registers|f16->f16|f32->f32|e4m3->",
 }
+STEPS = ("counters", "async", "tensor", "lines", "hopper", "names")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("counters"))
     parser.add_argument("--seconds", type=float, default=110.0, help="for all steps together")
+    parser.add_argument("--only", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--run", help=argparse.SUPPRESS)  # inside the profiler: which launches
     parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
@@ -98,12 +118,19 @@ def main() -> int:
         return 2
     args.out.mkdir(parents=True, exist_ok=True)
     end = time.time() + args.seconds
-    step("compile", lambda: compile_all(), end)
-    known = step("names", lambda: query(args.out), end) or set()
-    step("counters", lambda: measure(args.out, known, end - 45), end)
-    step("async", lambda: asynchronous(args.out, known, end - 32), end)
-    step("tensor", lambda: tensor(args.out, known, end - 18), end)
-    step("lines", lambda: by_line(args.out, end - 5), end)
+    step("compile", lambda: compile_all(args.only), end)
+    known = step("names of metrics", lambda: query(args.out), end) or set()
+    work: dict[str, Any] = {
+        "hopper": lambda: hopper(args.out, known, end - 25),
+        "names": lambda: names(args.out, known, end - 5),
+        "counters": lambda: measure(args.out, known, end - 45),
+        "async": lambda: asynchronous(args.out, known, end - 32),
+        "tensor": lambda: tensor(args.out, known, end - 18),
+        "lines": lambda: by_line(args.out, end - 5),
+    }
+    for name in work:
+        if name in args.only:
+            step(name, work[name], end)
     return 0
 
 
@@ -120,9 +147,16 @@ def step(name: str, work: Any, end: float) -> Any:
 
 
 # ----------------------------------------------------------------------- in the profiled process
+def cases(which: str) -> list[patterns.Case]:
+    """The launches among which a step chooses."""
+    if which in ("hopper", "names"):
+        return list(patterns_async.all_cases())
+    return patterns.all_cases()
+
+
 def chosen(which: str) -> list[patterns.Case]:
     """The launches of a step, in order."""
-    return [c for c in patterns.all_cases() if re.search(WHICH[which], c.name)]
+    return [c for c in cases(which) if re.search(WHICH[which], c.name)]
 
 
 def run(which: str, until: float) -> int:
@@ -130,7 +164,7 @@ def run(which: str, until: float) -> int:
     import cupy
     from cupy.cuda import runtime
 
-    from tklearn.cuda.launch import gl_fields, launcher, number
+    from tklearn.cuda.launch import launcher, number
 
     for case in chosen(which):
         if until and time.time() > until:
@@ -141,7 +175,7 @@ def run(which: str, until: float) -> int:
         one = launcher(spec, 0, counting=True)
         values: list[Any] = []
         keep = []
-        for p, a in zip(spec.params, args, strict=True):
+        for i, (p, a) in enumerate(zip(spec.params, args, strict=True)):
             if not isinstance(a, np.ndarray):
                 values.append(number(p.type, a))
                 continue
@@ -151,7 +185,7 @@ def run(which: str, until: float) -> int:
             flat = cupy.asarray(np.frombuffer(root.tobytes(), np.uint8))
             keep.append(flat)
             at = flat.data.ptr + a.ctypes.data - root.ctypes.data
-            values += gl_fields(at, a.shape, tuple(s // a.itemsize for s in a.strides))
+            values += one.array_fields(i, at, a.shape, tuple(s // a.itemsize for s in a.strides))
         runtime.profilerStart()
         one.enqueue(case.grid, values, 0)
         runtime.deviceSynchronize()
@@ -160,20 +194,22 @@ def run(which: str, until: float) -> int:
 
 
 # ------------------------------------------------------------------------------------- compiling
-def compile_one(i: int) -> None:
-    """The counting build of launch i, for sm_90a, into the disk cache."""
+def compile_one(what: tuple[str, int]) -> None:
+    """The counting build of launch i of a step's, for sm_90a, into the disk cache."""
     from tklearn.cuda.compile import compile_source
     from tklearn.cuda.emit import emit
 
-    case = patterns.all_cases()[i]
+    case = cases(what[0])[what[1]]
     compile_source(emit(case.spec(case.args())), 90, counting=True)
 
 
-def compile_all() -> None:
-    n = len(patterns.all_cases())
+def compile_all(steps: Sequence[str] = STEPS) -> None:
+    """The kernels of these steps, by several processes."""
+    sets = dict.fromkeys("hopper" if s in ("hopper", "names") else "all" for s in steps)
+    work = [(which, i) for which in sets for i in range(len(cases(which)))]
     jobs = min(16, os.cpu_count() or 1)
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        pool.map(compile_one, range(n), chunksize=max(1, n // (4 * jobs)))
+        pool.map(compile_one, work, chunksize=max(1, len(work) // (4 * jobs)))
 
 
 # --------------------------------------------------------------------------------- the profiler
@@ -183,7 +219,8 @@ def query(out: Path) -> set[str]:
         ["ncu", "--query-metrics", "--chips", "gh100"], capture_output=True, text=True, check=False
     )
     names = {line.split()[0] for line in done.stdout.splitlines() if re.match(r"[a-z]\w+__", line)}
-    keep = sorted(n for n in names if re.search("l1tex|ldgsts|tensor|hmma|shared|sass", n))
+    pattern = "l1tex|ldgsts|tensor|hmma|gmma|tma|shared|sass"
+    keep = sorted(n for n in names if re.search(pattern, n))
     (out / "metrics.txt").write_text("\n".join([version(), *keep]) + "\n")
     return names
 
@@ -194,7 +231,12 @@ def profile(
     """One row of the CSV for each launch, in order."""
     command = ["ncu", *FLAGS, *extra, "--metrics", ",".join(metrics)]
     command += [sys.executable, __file__, "--run", which, "--until", str(until)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    limit = max(30.0, until + 30 - time.time())  # a kernel that hangs would take the session
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired:
+        print(f"{which}: no answer in {limit:.0f} s")
+        return []
     lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
     table = csv.DictReader(io.StringIO("\n".join(lines)))
     rows = [r for r in table if (r.get("ID") or "").isdigit()]
@@ -210,9 +252,45 @@ def of_those(wanted: dict[str, str], known: set[str]) -> dict[str, str]:
     return {m: key for key, m in wanted.items() if m.rpartition(".")[0] in known}
 
 
+def plain_metrics() -> dict[str, str]:
+    """key -> metric, of those that do not need instrumented code."""
+    return {k: m for k, (m, _) in METRICS.items() if m and "__sass_" not in m}
+
+
+def hopper(out: Path, known: set[str], until: float) -> None:
+    """TMA and wgmma: the recordings, and what differs from the simulator."""
+    keys = of_those(plain_metrics() | TMA | {"tensor_moves": TENSOR_MOVES}, known)
+    print("the profiler does not know:", sorted(set(TMA.values()) - set(keys)) or "nothing")
+    rows = profile("hopper", list(keys), until)
+    write(out / "hopper.json", "hopper", rows, keys)
+    recorded = json.loads((out / "hopper.json").read_text())["recordings"]
+    equal = 0
+    for case, r in zip(chosen("hopper"), recorded, strict=False):
+        total = case.kernel.sim[case.grid](*case.args(), **case.consts).total
+        counts = dict(r["counters"])
+        counts["tensor_instructions"] = max(
+            counts.get("tensor_instructions", 0) - counts.pop("tensor_moves", 0), 0
+        )
+        gaps = {k: (total[k], n) for k, n in counts.items() if k in METRICS and total[k] != n}
+        others = {k: n for k, n in counts.items() if k not in METRICS and n}
+        equal += not gaps
+        print(f"{case.name}: {'(simulated, measured) ' + str(gaps) if gaps else 'equal'}; {others}")
+    print(f"{equal} of {len(recorded)} launches are equal in every counter that has a name")
+
+
+def names(out: Path, known: set[str], until: float) -> None:
+    """Every metric of TMA, wgmma and the shared-memory pipe, on a few launches."""
+    pattern = r"tma|gmma|wavefronts_mem|l1tex__data|xbar2l1tex|l1tex2xbar|bank_reads|bank_writes"
+    found = [n for n in sorted(known) if re.search(pattern, n) and "cycles" not in n]
+    found = sorted(found, key=lambda n: (not re.search("tma|gmma", n), "__sass_" in n))
+    found = [f"{n}.sum" for n in found if "__sass_" not in n][:120]
+    rows = profile("names", found, until)
+    write(out / "names.json", "names", rows, {m: m for m in found})
+
+
 def measure(out: Path, known: set[str], until: float) -> None:
     """The recordings of all launches."""
-    keys = {m: k for k, (m, _) in METRICS.items() if m and "__sass_" not in m}
+    keys = {m: k for k, m in plain_metrics().items() if not k.startswith(HOPPER)}
     keys |= of_those(MORE, known)
     write(out / "counters.json", "all", profile("all", list(keys), until), keys)
 
