@@ -14,6 +14,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.setdefault("MPLBACKEND", "agg")
 
 import importlib.util
+import tempfile
 from functools import cache
 
 import pytest
@@ -24,6 +25,11 @@ if importlib.util.find_spec("hypothesis") is not None:
     # Two busy cores: no deadlines. In CI the same examples each time.
     settings.register_profile("tklearn", deadline=None, derandomize="CI" in os.environ)
     settings.load_profile("tklearn")
+
+
+# Attempts at exercises are kept in a file: not in the working folder of who runs the tests.
+_attempts = os.path.join(tempfile.gettempdir(), f"tklearn-attempts-{os.getpid()}")
+os.environ.setdefault("TKLEARN_COURSE_DIR", _attempts)
 
 
 @cache

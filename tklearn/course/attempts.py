@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,10 +44,17 @@ def course() -> Path | None:
 
 
 def add(item: str, what: str, **facts: Any) -> None:
-    """Appends an event: what is "predict", "check", "hint" or "reset"."""
+    """Appends an event: what is "predict", "check", "hint" or "reset". Warns if it cannot."""
     event = {"time": round(time.time(), 3), "item": item, "what": what, **facts}
     data = json.dumps(event, ensure_ascii=True).encode() + b"\n"
     path = folder() / NAME
+    try:
+        _append(path, data)
+    except OSError as e:
+        warnings.warn(f"this attempt is not kept: {path}: {e.strerror}", stacklevel=3)
+
+
+def _append(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
     file = os.open(path, flags, 0o644)

@@ -80,12 +80,17 @@ def execute(
         return [Outcome(error=_error(e))]
     except Refused as e:
         return [Outcome(error={"code": "", "message": str(e), "line": 0, "hint": ""})]
-    done = []
+    done: list[Outcome] = []
     for case in cases:
-        done.append(_run(kernels[case.kernel], case, runs, steps))
+        done.append(_run(kernels[case.kernel], case, chosen(runs, len(done)), steps))
         if done[-1].error is not None:
             break
     return done
+
+
+def chosen(runs: tuple[dict[str, Any], ...], n: int) -> tuple[dict[str, Any], ...]:
+    """The runs of the n-th case: the first, and one of the others in turn."""
+    return (runs[0], runs[1 + n % (len(runs) - 1)]) if len(runs) > 1 else runs
 
 
 def _error(e: TkError) -> dict[str, Any]:
@@ -217,14 +222,14 @@ def judge(item: KernelItem, answer: Answer, cases: list[Case], outcomes: list[Ou
     no = Verdict(item.id, points=item.points)
     facts = facts_of(answer, outcomes)
     not_here = _distractor(item, answer)
-    for case, got in zip(cases, outcomes):
+    for n, (case, got) in enumerate(zip(cases, outcomes)):
         if got.error is not None:
             return _fault(item, case, got, facts, replace(no, message=not_here))
         if got.changed:
             names = ", ".join(got.changed)
             said = f"{case.says}: the kernel wrote into its input {names}"
             return replace(no, message=said)
-        for options, outputs in zip(item.runs, got.outputs, strict=True):
+        for options, outputs in zip(chosen(item.runs, n), got.outputs, strict=True):
             verdict = _results(item, case, outputs, facts, no)
             if verdict is not None:
                 how = f"\n(with {_said(options)})" if options else ""
@@ -317,8 +322,8 @@ def _loose(item: KernelItem, case: Case) -> Any:
 
 def _wrong_at(want: np.ndarray, got: np.ndarray, tolerance: Any) -> np.ndarray | None:
     """Where a result is wrong, None where it is right everywhere."""
-    numbers = got.astype(np.float64)
     with np.errstate(invalid="ignore"):
+        numbers = got.astype(np.float64)
         good = (np.abs(numbers - want) <= tolerance) | (numbers == want)
     good |= np.isnan(numbers) & np.isnan(want) & ~is_poison(got)
     return None if good.all() else ~good
@@ -396,7 +401,8 @@ def _scored(
         share = min(share, w.share(ratio))
         parts.append(f"{w.says}: {count:,}, {ratio:.2f} times the {ideal:,.0f} needed at least")
     where = ", ".join(c.says for c in cases) if cases[0].seen else f"{len(cases)} hidden tests"
-    right = f"right: {where}; no fault in {len(cases) * len(item.runs)} runs"
+    runs = sum(len(o.outputs) for o in outcomes)
+    right = f"right: {where}; no fault in {runs} runs"
     if share >= 1.0:
         return replace(no, passed=True, score=float(item.points), message=_joined(right, *parts))
     says = _misconception(item, facts, None, None, "")

@@ -422,6 +422,8 @@ class Notebook:
         out.pieces[piece.name] = piece
         for n in piece.names:
             if n not in self.values:
+                if self.broken and not hasattr(builtins, n):
+                    missing.add(n)
                 continue
             v = self.values[n]
             if isinstance(v, Piece):

@@ -213,7 +213,8 @@ class KernelItem(Item):
         tolerance: absolute, or computed from the inputs by keyword; 0 for copies.
         wrong: the misconceptions, the likeliest first.
         work: scales on counted work. rules: what else must hold.
-        runs: simulator options of the runs of each case (PLAIN, RACES).
+        runs: simulator options (PLAIN, RACES); each case is run with the first and with one of
+            the others in turn.
         steps: loop iterations that a warp may make in one run.
     """
 

@@ -17,7 +17,7 @@ def pack(x: Any) -> Any:
 
     Errors: TypeError for anything else.
     """
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray) and not x.dtype.hasobject:
         data = base64.b64encode(np.ascontiguousarray(x).tobytes()).decode()
         return {"array": data, "dtype": x.dtype.name, "shape": list(x.shape)}
     if isinstance(x, np.generic):

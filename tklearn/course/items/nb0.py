@@ -14,7 +14,8 @@ def _softmax(x: np.ndarray, t: float = 1.0) -> np.ndarray:
 
 
 def _case(rng: np.random.Generator, rows: int) -> Case:
-    x = rng.standard_normal((rows, 128), dtype=np.float32) * 4
+    scale = 60 if rows in (16, 3) else 4  # exp overflows unless the largest score goes first
+    x = rng.standard_normal((rows, 128), dtype=np.float32) * scale
     args = {"x": x, "y": Out((rows, 128)), "T": 2.5}
     return Case(says=f"{rows} rows", grid=-(-rows // 64), args=args)
 
@@ -38,7 +39,7 @@ temperature = KernelItem(
     sizes=(64, 16, 1, 35),
     hidden=(2, 3, 100),
     expected=lambda x, T: _softmax(x, T),
-    tolerance=2e-6,
+    tolerance=lambda x, T: 2e-6 + np.abs(x).max() / T * 2.0**-23,
     wrong=(
         Wrong(
             says="the temperature has no effect: this is the plain softmax",

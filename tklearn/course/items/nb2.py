@@ -78,7 +78,7 @@ F1 = KernelItem(
         Wrong(
             says="a barrier waits for all threads of the block: it must not stand where only some "
             "of them come by",
-            error="TK506 TK507 TK301",
+            error="TK506 TK507 TK512 TK301",
         ),
         Wrong(
             says="a barrier in the innermost loop is safe, and it makes all warps wait 16 times as "

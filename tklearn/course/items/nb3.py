@@ -156,7 +156,7 @@ K1 = KernelItem(
             metrics=("shared_ld_wavefronts", "shared_st_wavefronts"),
             ideal=_requests,
             full=1.05,
-            zero=6.0,
+            zero=3.0,
         ),
     ),
     rules=(

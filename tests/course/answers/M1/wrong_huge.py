@@ -1,0 +1,11 @@
+# words: TK408|TK205
+import tklearn as tk
+from tklearn import block, blockIdx, laneid, threadIdx, warp, warpid
+
+
+@tk.kernel(threads=256)
+def copy(n: tk.i32, x: tk.gl_fl, y: tk.gl_fl):
+    first = blockIdx.x * 1024 + threadIdx.x
+    step = 256
+    much = tk.shared_array(tk.f32, 1 << 40)
+    much[threadIdx.x] = 0.0

@@ -1,0 +1,11 @@
+# words: keep the line
+import tklearn as tk
+from tklearn import block, blockIdx, laneid, threadIdx, warp, warpid
+
+
+@tk.kernel(threads=256)
+def copy(n: tk.i32, x: tk.gl_fl, y: tk.gl_fl):
+    first = blockIdx.x * 1024 + threadIdx.x
+    step = 256
+    for j in range(4):
+        y[first + j * step] = x[first + j * step]

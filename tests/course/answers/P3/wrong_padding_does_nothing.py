@@ -1,0 +1,4 @@
+# words: odd step goes through all banks
+import tklearn as tk
+
+tk.predict("P3", a=1, b=4, c=32, d=32, e=1, f=4)

@@ -1,0 +1,4 @@
+# words: not all lanes meet in one bank
+import tklearn as tk
+
+tk.predict("P3", a=1, b=32, c=32, d=1, e=1, f=4)

@@ -1,0 +1,4 @@
+# words: is not it
+import tklearn as tk
+
+tk.predict("P3", a='one', b=4, c=32, d=1, e=1, f=4)

@@ -1,0 +1,2 @@
+# words: not done
+order = []

@@ -1,0 +1,2 @@
+# words: something is read before
+order = ['b', 'a', 'd', 'e', 'g']

@@ -1,0 +1,2 @@
+# words: whole block must meet
+order = ['b', 'd', 'a', 'g']

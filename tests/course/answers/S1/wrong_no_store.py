@@ -1,0 +1,2 @@
+# words: nothing was stored
+order = ['b', 'e', 'd', 'a']

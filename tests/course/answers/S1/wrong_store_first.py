@@ -1,0 +1,2 @@
+# words: zeros of warp.zero
+order = ['b', 'e', 'd', 'g', 'a']

@@ -1,0 +1,2 @@
+# words: a line stands twice
+order = ['b', 'b', 'e', 'd', 'a', 'g']

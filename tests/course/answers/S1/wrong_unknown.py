@@ -1,0 +1,2 @@
+# words: there is no line 'z'
+order = ['b', 'e', 'd', 'a', 'z']

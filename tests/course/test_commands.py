@@ -1,0 +1,111 @@
+"""tklearn check, reset, progress and release; and how exercises are made."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from course_kit import ANSWERS, ROOT
+
+from tklearn import cli
+from tklearn.course import release
+from tklearn.course.items import ITEMS
+
+
+def test_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", "K1", str(ANSWERS / "K1" / "right_rotated.py")]) == 0
+    assert "K1: passed, 4 of 4 points" in capsys.readouterr().out
+    assert cli.main(["check", "K1", str(ANSWERS / "K1" / "wrong_padding.py")]) == 1
+    assert "padding works" in capsys.readouterr().out
+    assert cli.main(["check", "K1"]) == 1, "the exercise as it is handed out"
+    assert cli.main(["check", "K9", "x.ipynb"]) == 2
+    assert cli.main(["check", "K1", "nothing.ipynb"]) == 2
+    with pytest.raises(SystemExit):
+        cli.main(["check", "K1", "x.ipynb", "--fast"])
+
+
+def test_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = ITEMS["K1"].file
+    for folder in ("exercises", "solutions"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(ROOT / folder / name, tmp_path / folder / name)
+    monkeypatch.chdir(tmp_path / "exercises")
+    mine = tmp_path / "exercises" / name
+    handed_out = mine.read_text(encoding="utf-8")
+    for n in range(3):
+        mine.write_text(f"my work {n}", encoding="utf-8")
+        assert cli.main(["reset", "K1"]) == 0
+        assert mine.read_text(encoding="utf-8") == handed_out
+    kept = sorted(p.read_text(encoding="utf-8") for p in mine.parent.glob("*.attempt-*.ipynb"))
+    assert kept == ["my work 0", "my work 1", "my work 2"]
+    assert ".attempt-" in capsys.readouterr().out
+    # in a bundle there are no solutions
+    original = tmp_path / ".tklearn" / "exercises"
+    original.mkdir(parents=True)
+    (original / name).write_text(handed_out, encoding="utf-8")
+    (tmp_path / "solutions" / name).unlink()
+    mine.unlink()
+    assert cli.main(["reset", "K1"]) == 0
+    assert mine.read_text(encoding="utf-8") == handed_out
+    (original / name).unlink()
+    assert cli.main(["reset", "K1"]) == 2
+    assert mine.read_text(encoding="utf-8") == handed_out
+
+
+def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["progress"]) == 0
+    assert "0 of" in capsys.readouterr().out
+
+
+def test_exercises_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["release", "--exercises"]) == 0
+    assert capsys.readouterr().out == "exercises/ is as solutions/ says\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("a\n### BEGIN SOLUTION\nb\n### END SOLUTION\nc", "a\nc"),
+        ("def f():\n    ### BEGIN SOLUTION\n    b\n    ### END SOLUTION", "def f():"),
+        ("a\n### BEGIN HIDDEN TESTS\nassert b\n### END HIDDEN TESTS", "a"),
+        ("a\n\n", "a"),
+    ],
+)
+def test_stripping(text: str, want: str) -> None:
+    assert release.stripped(text) == want
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "### BEGIN SOLUTION",
+        "### END SOLUTION",
+        "### BEGIN SOLUTION\n### BEGIN SOLUTION\n### END SOLUTION",
+        "### BEGIN SOLUTION\n### END HIDDEN TESTS",
+    ],
+)
+def test_odd_markers_are_refused(text: str) -> None:
+    with pytest.raises(release.BadSolution):
+        release.stripped(text)
+
+
+def test_outputs_do_not_reach_the_learner() -> None:
+    cell = {"cell_type": "code", "source": ["1"], "outputs": [{"x": 1}], "execution_count": 3}
+    made = release.exercise({"cells": [cell]})
+    assert made["cells"][0]["outputs"] == []
+    assert made["cells"][0]["execution_count"] is None
+    assert cell["outputs"], "the solution is left as it is"
+
+
+def test_every_solution_belongs_to_an_exercise() -> None:
+    files = {i.file for i in ITEMS.values()}
+    for folder in ("solutions", "exercises"):
+        assert {p.name for p in (ROOT / folder).glob("*.ipynb")} == files
+    for path in (ROOT / "exercises").glob("*.ipynb"):
+        book = json.loads(path.read_text(encoding="utf-8"))
+        item = next(i for i in ITEMS.values() if i.file == path.name)
+        assert item.title.lower() in "".join(book["cells"][0]["source"]).lower()
