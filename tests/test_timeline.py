@@ -286,6 +286,37 @@ def test_case_12_a_deadlock_is_who_waits_for_what() -> None:
     assert any(b.text == "0: 16384 bytes missing" for b in p.data.rows.bars)
 
 
+def test_case_13_a_load_ends_on_a_semaphore_and_a_store_in_a_group() -> None:
+    @tk.kernel(warps=4)
+    def copy(A: tk.gl_bf, B: tk.gl_bf):
+        tile = tk.shared(tk.st_bf(64, 64))
+        full = tk.shared(tk.semaphore)
+        if warpid() == 0:
+            init_semaphore(full, 1)
+        block.sync()
+        if warpid() == 0:
+            tma.expect(full, tile)
+            tma.load_async(tile, A, (0, 0), full)
+            wait(full, 0)
+            tma.store_async(B, tile, (0, 0))
+            tma.store_async_wait()
+
+    A = np.ones((64, 64), BF)
+    t = copy.sim[1](A, np.zeros_like(A), timeline=True).timeline
+    kinds = [m.kind for m in t.moments if m.warp == 0]
+    load, store = (i for i, m in enumerate(t.moments) if m.kind == "land")
+    assert "semaphore full" in t.moments[load].changes
+    assert "semaphore full" not in t.moments[store].changes
+    assert kinds.index("load") < kinds.index("phase") < kinds.index("store") < kinds.index("stored")
+    stored = next(i for i, m in enumerate(t.moments) if m.kind == "stored")
+    assert t.moments[stored].cause == store
+    for units in (None, Units()):
+        p = check_places(t, units)
+        assert p.at[stored][0] >= p.at[store][1]
+        texts = [b.text for b in picture_rows(t, units).bars if b.style == "copying"]
+        assert texts == ["tile", "store tile"]
+
+
 def test_a_copy_that_was_not_waited_for() -> None:
     kernel = copies(2, 2)
     e = fault(kernel, KernelFault)

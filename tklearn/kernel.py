@@ -105,7 +105,8 @@ class Kernel:
 
     `k.sim[grid](*args, schedule=, seed=, delay=, check=, mma=, arch=, blocks=)` simulates with
     options, and keeps accesses (trace=True) or events (timeline=True) of the first block for the
-    figures of `viz`; `k.source(...)` and `k.show(...)` give its CUDA, which needs no GPU and no compiler.
+    figures of `viz`; `k.source(...)` and `k.show(...)` give its CUDA, which needs no GPU and no
+    compiler.
     """
 
     def __init__(self, fn: Callable, threads: tuple[int, int, int]) -> None:

@@ -64,6 +64,7 @@ class Recorder:
         self.operands: dict[int, list[str]] = {}  # warp -> tiles that its next wgmma reads
         self.phases: dict[str, int] = {}  # semaphore -> the moment its last phase ended
         self.opened: dict[Any, int] = {}  # barrier -> the moment it opened
+        self.stored: dict[int, int] = {}  # warp -> the moment its last TMA store was complete
         self.tiles: dict[str, dict[str, Any]] = {}
         self.parts: dict[str, set[Any]] = {}  # tile -> copies into it that are under way
         self.using: dict[str, dict[int, str]] = {}  # tile -> asynchronous readers
@@ -268,13 +269,17 @@ class Recorder:
         m.says = f"the TMA {kind} of {f.mem.name} is complete"
         since = self.flights.pop(id(f), None)
         m.ends = () if since is None else (since,)
+        if kind == "store":
+            self.stored[w.id] = m.n
         self.using[f.mem.name].pop(id(f), None)
         self.parts[f.mem.name].discard(id(f))
         self.tile(m, f.mem)
 
     def _on_stored(self, w: Any, s: Any, n: int) -> None:
         m = self.add("stored", w.id, s.line)
-        m.says = f"warp {w.id} knows that all but its newest {n} TMA stores are over"
+        m.says = f"warp {w.id} knows that its TMA stores are over"
+        m.says += f", all but the newest {n}" if n else ""
+        m.cause = self.stored.get(w.id, -1)
         self.goes(m)
 
     def _on_fence(self, w: Any, s: Any) -> None:

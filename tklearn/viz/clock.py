@@ -20,7 +20,14 @@ BOXES = (
     "global write", "atomic", "fault",
 )  # fmt: skip
 SHARE = {"init", "load", "copy", "copied", "mma", "read", "write", "global read", "global write"}
-WAITS = {"pass", "go", "multiplied", "barrier", "copied"}  # what a warp may have waited for
+WAITS = {
+    "pass",
+    "go",
+    "multiplied",
+    "barrier",
+    "copied",
+    "stored",
+}  # what a warp may have waited for
 ENDS = {"land", "multiplied", "copied"}  # what ends something that ran beside the warps
 
 
@@ -147,7 +154,7 @@ class Clock:
     def _since(self, n: int, m: Moment) -> float:
         """When what the moment needs is there."""
         at = self.p.at
-        if m.kind == "pass":
+        if m.kind in ("pass", "stored"):
             return at[m.cause][1] if m.cause in at else 0.0
         if m.kind == "go":
             return self.came.get(f"open {m.cause}", at[m.cause][1] if m.cause in at else 0.0)

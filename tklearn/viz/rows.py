@@ -172,9 +172,12 @@ def _warp_bars(t: Timeline, p: Places, w: int, end: float) -> list[Bar]:
 
 def _waited(t: Timeline, b: Box) -> str:
     m = t.moments[b.moments[0]]
-    return {"multiplied": "wgmma", "copied": "cp.async", "barrier": "block.sync()"}.get(
-        m.kind, m.what
-    )
+    return {
+        "multiplied": "wgmma",
+        "copied": "cp.async",
+        "barrier": "block.sync()",
+        "stored": "store",
+    }.get(m.kind, m.what)
 
 
 def _copies(t: Timeline, p: Places, out: Rows) -> None:

@@ -124,6 +124,11 @@ function chart(d, pick) {
     const [row, start, end] = d.bars[i];
     right.append(svg("rect", { class: "mark", x: start * px - 1, y: y(row) - 1, width: (end - start) * px + 2, height: TALL + 2 }));
   }
+  if (d.marks.length === 2) {
+    const [a, b] = d.marks.map((i) => d.bars[i]).map(([row, start, end]) => [((start + end) / 2) * px, y(row) + TALL / 2]);
+    right.append(svg("line", { x1: a[0], y1: a[1], x2: b[0], y2: b[1], stroke: "#D55E00", "stroke-width": 2, "stroke-dasharray": "5 3" },
+      svg("title", {}, "nothing orders these")));
+  }
   const cursor = svg("line", { y1: 0, y2: height, stroke: "#D55E00", "stroke-width": 1.5, "stroke-dasharray": "4 2" });
   right.append(cursor);
   const scroll = el("div", { className: "right" }, right);
@@ -197,7 +202,7 @@ function tables(d, state, n) {
     const key = `${verb[m.kind]}${m.what}|${m.line}`;
     flying.set(key, [...(flying.get(key) || []), m.warp]);
   }
-  out.push(grid("Under way", ["since line", "started by"], [...flying].map(([key, warps]) => {
+  if (flying.size) out.push(grid("Under way", ["since line", "started by"], [...flying].map(([key, warps]) => {
     const [what, line] = key.split("|");
     return { key: `under way ${what}`, title: what, cells: [[line], [`warp${warps.length > 1 ? "s" : ""} ${ranges(warps)}`]] };
   }), {}));
