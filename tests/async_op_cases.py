@@ -63,6 +63,17 @@ def part(x: np.ndarray, *sizes: int) -> np.ndarray:
     return x[tuple(slice(n) for n in sizes)]
 
 
+def whole_rows(n: int, S: Any) -> int:
+    """At least n elements that are a multiple of 16 bytes, as TMA stores need them."""
+    unit = 16 // BYTES[S.name]
+    return -(-n // unit) * unit
+
+
+def wider(x: np.ndarray, cols: int) -> np.ndarray:
+    """x with zeros behind its rows, as TMA reads past the end of them."""
+    return np.pad(x, [*((0, 0),) * (x.ndim - 1), (0, cols - x.shape[-1])])
+
+
 # --------------------------------------------------------------------------------- TMA copies
 def _through(S: Any, sw: int, rows: int, cols: int) -> Case:
     """x by TMA into shared memory and out by all threads (y), and the other way round (z)."""
@@ -87,17 +98,19 @@ def _through(S: Any, sw: int, rows: int, cols: int) -> Case:
             tma.store_async_wait()
 
     n, m = 2 * rows - 9, 3 * cols - 7
-    pitch = -(-m * BYTES[S.name] // 16) * 16 // BYTES[S.name] + 16
+    out = whole_rows(m, S)
+    pitch = out + 16
 
     def args(g: np.random.Generator) -> list[Any]:
         return [
             part(whole(g, (n, pitch), S), n, m),
-            *(part(poison((n, pitch), S), n, m) for _ in "yz"),
+            part(poison((n, pitch), S), n, m),
+            part(poison((n, pitch), S), n, out),
         ]
 
     return Case(
         f"copy {S.name} {rows}x{cols} swizzle {sw}", through, (3, 2), args,
-        lambda x, y, z: [None, x, x],
+        lambda x, y, z: [None, x, wider(x, out)],
     )  # fmt: skip
 
 
@@ -118,8 +131,8 @@ def _dims() -> Iterator[Case]:
     yield Case(
         "copy of 3 dimensions", three, (2, 2),
         lambda g: [part(whole(g, (2, 50, 120), tk.bf16), 2, 45, 101),
-                   part(poison((2, 60, 112), tk.bf16), 2, 45, 101)],
-        lambda x, y: [None, x[::-1]],
+                   part(poison((2, 60, 112), tk.bf16), 2, 45, 104)],
+        lambda x, y: [None, wider(x[::-1], 104)],
     )  # fmt: skip
 
     @tk.kernel(warps=1)
@@ -139,8 +152,8 @@ def _dims() -> Iterator[Case]:
     yield Case(
         "copy of 4 dimensions", four, (2, 2),
         lambda g: [part(whole(g, (2, 3, 32, 52), tk.f32), 2, 3, 27, 45),
-                   part(poison((3, 3, 30, 64), tk.f32), 2, 3, 27, 45)],
-        lambda x, y: [None, x[:, ::-1]],
+                   part(poison((3, 3, 30, 64), tk.f32), 2, 3, 27, 48)],
+        lambda x, y: [None, wider(x[:, ::-1], 48)],
     )  # fmt: skip
 
     # heads between rows: the stride of dimension 1 is less than that of dimension 2
@@ -171,12 +184,13 @@ def _vectors(S: Any, n: int) -> Case:
         tma.store_async_wait()
 
     length = 2 * n + n // 2
+    out = whole_rows(length, S)
     wide = -(-length // 16) * 16
     return Case(
         f"vectors {S.name} {n}", vectors, 3,
         lambda g: [part(whole(g, wide, S), length), part(whole(g, (2, wide), S), 2, length),
-                   part(poison((3, wide), S), 3, length)],
-        lambda x, m, y: [None, None, np.stack([m[1], m[1], x])],
+                   part(poison((3, wide), S), 3, out)],
+        lambda x, m, y: [None, None, wider(np.stack([m[1], m[1], x]), out)],
     )  # fmt: skip
 
 
@@ -194,12 +208,14 @@ def _reduce(S: Any, kind: str, f: Any) -> Case:
             tma.store_async_wait()
 
     def want(x: np.ndarray, y: np.ndarray) -> list[Any]:
-        return [None, f(x.astype(F32), y.astype(F32)).astype(x.dtype)]
+        return [None, f(wider(x, out).astype(F32), y.astype(F32)).astype(x.dtype)]
+
+    out = whole_rows(99, S)
 
     return Case(
         f"store_{kind}_async {S.name}", reduces, (2, 2),
         lambda g: [part(whole(g, (50, 128), S, 30), 50, 99),
-                   part(whole(g, (50, 104), S, 30), 50, 99)],
+                   part(whole(g, (50, 112), S, 30), 50, out)],
         want,
     )  # fmt: skip
 

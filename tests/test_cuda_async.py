@@ -97,6 +97,18 @@ def test_simulator_equals_numpy(case: async_op_cases.Case) -> None:
     assert not differences(case, before, case.want(*before), results)
 
 
+def test_async_refused_rows_on_the_simulator() -> None:
+    """A TMA store writes 16 bytes at a time: the same arrays as on the GPU."""
+    k = tk.kernel(warps=1)(async_cases.copy_only)
+    x, y = np.ones((64, 64), np.float32), np.zeros((64, 64), np.float32)
+    with pytest.raises(TkError, match=r"TMA cannot address y: it has rows of 248 bytes") as e:
+        k[2, 2](x, y[:, :62])
+    assert e.value.code == "TK527"
+    k[2, 2](x[:, :62], y)
+    assert (y[:, :62] == 1).all()
+    assert not y[:, 62:].any()
+
+
 # --------------------------------------------------------------------------------------- a GPU
 def build(part: int, parts: int, arch: int) -> None:
     """Compile every parts-th kernel into the disk cache (in a process of its own)."""
@@ -185,6 +197,8 @@ def test_async_refused_arrays() -> None:
         k[2, 2](x[:, :62].contiguous(), x)
     with pytest.raises(TkError, match=r"TK402.*'y' .*4 bytes past"):
         k[2, 2](x, flat[1 : 64 * 64 + 1].view(64, 64))
+    with pytest.raises(TkError, match=r"TK402.*'y' .*rows of 248 bytes"):
+        k[2, 2](x, torch.ones((64, 64), device="cuda")[:, :62])
     k[2, 2](x[:, :62], torch.ones((64, 64), device="cuda"))
     empty = torch.zeros((0, 64), device="cuda")
     y = torch.ones((64, 64), device="cuda")

@@ -174,6 +174,27 @@ def test_what_the_driver_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
         tma.encode(0, d)
 
 
+def test_rows_that_a_store_would_write_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores write whole granules of 16 bytes; loads do not, and empty arrays have no rows."""
+    monkeypatch.setattr(tma, "encode", lambda p, d: bytes(128))
+    monkeypatch.setattr(tma, "_nothing", lambda written: 1024)
+    tile = (T.st(T.bf16, 16, 64),)
+    for cols, wrong in {
+        60: "rows of 120 bytes",
+        1: "rows of 2 bytes",
+        64: "",
+        8: "",
+        0: "",
+    }.items():
+        tma.Maps("A", HERE, tile, False)(256, (64, cols), (64, 1))
+        stored = tma.Maps("A", HERE, tile, True)
+        if wrong:
+            with pytest.raises(TkError, match=f"TK402.*'A' has {wrong}"):
+                stored(256, (64, cols), (64, 1))
+        else:
+            stored(256, (64, cols), (64, 1))
+
+
 # ----------------------------------------------------------------------- which arrays carry maps
 def test_arrays_with_maps() -> None:
     k = cases.specialise(async_cases.operations, 256, {"A": 2, "v": 1, "H": 2, "F": 2, "O": 2})
@@ -183,6 +204,8 @@ def test_arrays_with_maps() -> None:
         "v": (T.sv(T.bf16, 64),),
         "H": (T.st_hf(64, 64),),
     }
+    stored = {s.name for s in needs.tma_tiles(k, stored=True) if s in k.params}
+    assert stored == {"H"}
     assert needs.multiplies(k)
     assert not needs.reallocates(k)
     assert needs.tma_tiles(cases.specialise(cases.saxpy, 256)) == {}

@@ -238,9 +238,9 @@ class Launcher:
         self.written = tuple(i for i, p in enumerate(spec.params) if p.written)
         self.itemsizes = tuple(p.type.dtype.itemsize for p in spec.params)
         self._load()
-        tiles = tma_tiles(spec)
+        tiles, stored = tma_tiles(spec), tma_tiles(spec, stored=True)
         self.maps = tuple(
-            Maps(p.name, p.loc, tiles[p], p.written) if p in tiles else None for p in spec.params
+            Maps(p.name, p.loc, tiles[p], p in stored) if p in tiles else None for p in spec.params
         )
         self.format = argument_format(spec.params, tiles)
         self.lock = threading.Lock()

@@ -39,10 +39,10 @@ def operations(k: ir.Kernel) -> Iterator[ir.Do]:
         yield from (n for n in ir.walk(body) if isinstance(n, ir.Do))
 
 
-def tma_tiles(k: ir.Kernel) -> Tiles:
+def tma_tiles(k: ir.Kernel, stored: bool = False) -> Tiles:
     """The types of tile that TMA moves to or from each array: of the kernel and of its helpers.
 
-    An array that TMA does not touch is not in the result.
+    An array that TMA does not touch is not in the result. stored: only those it stores to.
     """
     found: dict[ir.Sym, list[ST | SV]] = {}
     units: list[ir.Function | ir.Kernel] = [*functions(k), k]
@@ -52,6 +52,8 @@ def tma_tiles(k: ir.Kernel) -> Tiles:
             if isinstance(n, ir.Decl) and n.init is not None and n.sym.storage == "ref":
                 bound[n.sym] = n.init
             elif isinstance(n, ir.Do) and n.op.name.startswith("tma."):
+                if stored and n.op.effect != "tma_store":
+                    continue
                 arrays = [a for a in n.args if _is(a, GL)]
                 tiles = [a.type for a in n.args if _is(a, ST) or _is(a, SV)]
                 for a in arrays:

@@ -131,7 +131,8 @@ def encode(ptr: int, d: Description) -> bytes:
 class Maps:
     """The tensor maps of one array argument, for all the types of tile that its kernel moves.
 
-    `kept`: what was encoded, by address, shape and strides (without the last).
+    `written`: whether TMA stores to it. `kept`: what was encoded, by address, shape and strides
+    (without the last).
     """
 
     def __init__(self, name: str, loc: Loc, tiles: tuple[ST | SV, ...], written: bool) -> None:
@@ -144,10 +145,10 @@ class Maps:
         key = (ptr, *shape, *strides[:-1])
         found = self.kept.get(key)
         if found is None:
+            self._ends(shape[-1] * self.tiles[0].dtype.itemsize)
             if 0 in shape:
                 ptr, shape, strides = _nothing(self.written), (1,) * len(shape), (1,) * len(shape)
             found = b"".join(self._map(ptr, describe(shape, strides, t)) for t in self.tiles)
-            self._ends(shape[-1] * self.tiles[0].dtype.itemsize)
             if len(self.kept) >= MOST_MAPS:
                 self.kept.clear()
             self.kept[key] = found

@@ -87,7 +87,9 @@ data is there for all.
 
 Limits: the tile has the array's dtype and no padding; sides of at most 256 elements (along a row as many
 as the tile has, where it is swizzled); vectors of at most 256 elements and a multiple of 16 bytes. The
-array's outer strides are multiples of 16 bytes.
+array's outer strides are multiples of 16 bytes. A store writes 16 bytes at a time, even past the end of a
+row (measured on an H200), so the rows of an array that TMA stores to are multiples of 16 bytes too: both
+machines refuse others. A load takes what is there and no more.
 
 ### Products of a warpgroup
 
