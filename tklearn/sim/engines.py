@@ -106,11 +106,12 @@ class Stores:
 class Group:
     """wgmma operations that complete together: the records of what they read, and their tiles."""
 
-    __slots__ = ("warp", "site", "records", "tiles")
+    __slots__ = ("warp", "site", "records", "tiles", "clock")
 
     def __init__(self, warp: Any) -> None:
         self.warp = warp
         self.site: Any = None
+        self.clock = 0  # of its warp, when it was committed
         self.records: list[Any] = []
         self.tiles: list[Any] = []
 
@@ -147,10 +148,12 @@ class Products:
         self.groups: list[Group] = []
         self.done = 0
         self.fenced = 0  # when the registers were last fenced (wgmma.py)
+        self.followed: list[tuple[int, dict[int, int]]] = []  # its clock, and what that comes after
 
     def commit(self) -> None:
         """Close the group of what was started since the last one; an empty group counts, too."""
         self.groups.append(self.open)
+        self.open.clock = self.w.clock
         for r in self.open.records:
             r.clock = len(self.groups)
         self.open = Group(self.w)
@@ -165,7 +168,20 @@ class Products:
         self.done = max(self.done, over)
         first = w.id - w.id % 4
         for peer in range(first, first + 4):  # a group is one of all four warps, PTX ISA, wgmma
-            w.vc[w.launch.agents.wgmma(peer)] = self.done
+            agent = w.launch.agents.wgmma(peer)
+            w.vc[agent] = max(w.vc[agent], self.done)
+        if self.done:
+            peers = w.batch.warps[first : first + 4]
+            clocks = {p.id: p.products.groups[self.done - 1].clock for p in peers}
+            self.followed = [*self.followed[-7:], (w.clock, clocks)]
+
+    def follows(self, warp: int, clock: int, mine: int) -> bool:
+        """Whether what this warp did up to its clock `mine` came after what `warp` did at `clock`.
+
+        The four warps of a warpgroup issue a wgmma together: nobody has waited for one that another
+        has not reached. That orders their steps, though not their memory accesses.
+        """
+        return any(t <= mine and c.get(warp, -1) >= clock for t, c in self.followed)
 
     def end(self) -> None:
         """The warp ends: what nobody waited for has no result."""

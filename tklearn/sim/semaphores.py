@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tklearn.lang import ir
 from tklearn.lang.errors import Race
 from tklearn.sim.agents import joined
@@ -28,7 +30,7 @@ class Semaphore:
     way will bring. phase: how many phases are complete, base: how many were when it was
     initialised. arrived: who has arrived in the running phase, and where. used: where each warp
     used it last. latest: the latest TMA load: the phase that it completes, its warp and place.
-    starting: what its loads come after. passed: waits that passed at once in the running phase.
+    starting: what its loads come after. passed: who has waited in the running phase, and when.
     """
 
     __slots__ = (
@@ -45,7 +47,7 @@ class Semaphore:
         self.phase = self.base = 0
         self.gathering, self.gathering_fenced = agents.clock(), agents.clock()
         self.starting = agents.clock()
-        self.passed: list[tuple[Any, Any, int, int]] = []
+        self.passed: dict[int, tuple[Any, Any, int, int, bool]] = {}
         self.released: dict[int, tuple[Any, Any]] = {}  # of each phase: its clocks
         self.arrived: dict[int, Any] = {}
         self.used: dict[int, tuple[int, Any]] = {}
@@ -260,9 +262,9 @@ class Semaphore:
         if self.pending or self.bytes:
             return
         assert self.count is not None
-        for waiter, s, parity, clock in self.passed:
-            if max(self.gathering[waiter.id], self.starting[waiter.id]) < clock:
-                raise self._hasty(waiter, s, parity)
+        for waiter, s, parity, clock, idly in self.passed.values():
+            if not self._ends_after(waiter, clock):
+                raise self._hasty(waiter, s, parity, self.phase, idly)
         self.passed.clear()
         self.phase += 1
         self.pending, self.expected, self.came = self.count, 0, 0
@@ -304,9 +306,10 @@ class Semaphore:
             w.idle.pop(self, None)
         else:
             w.idle[self] = (s, parity)
-            if self.phase > over and w.checking:
-                raise self._hasty(w, s, parity)
-            self.passed.append((w, s, parity, w.clock))
+        if w.checking:
+            if self.phase > over:
+                raise self._hasty(w, s, parity, over, over == known)
+            self.passed[w.id] = (w, s, parity, w.clock, over == known)
         vc, fenced = self.released.get(over, (None, None))
         if vc is not None:
             w.vc = joined(w.vc, vc)
@@ -315,18 +318,35 @@ class Semaphore:
         w.vc[w.id] = w.clock
         w.event("pass", s, self, self.phase - self.base - 1)
 
-    def _hasty(self, w: Any, s: Any, parity: int) -> Exception:
+    def _ends_after(self, waiter: Any, clock: int) -> bool:
+        """Whether the running phase cannot end before `waiter` did what it did at `clock`."""
+        known = np.maximum(self.gathering, self.starting)
+        first = waiter.id - waiter.id % 4
+        return known[waiter.id] >= clock or any(
+            p.products.follows(waiter.id, clock, known[p.id])
+            for p in waiter.batch.warps[first : first + 4]
+        )
+
+    def _hasty(self, w: Any, s: Any, parity: int, over: int, idly: bool) -> Exception:
         """A wait that passes while a phase runs, and that the phase's end does not wait for.
 
         In another order of the warps the phase is over, and the wait is for the next one.
         """
-        k = self.known(w) - self.base
+        k = over - self.base
+        if idly:
+            does, hint = "passes at once", said(w, self, s, parity)
+        else:
+            does = f"passes after phase {k - 1}"
+            hint = (
+                f"who arrives for phase {k} has to know that warp {w.id} has passed line {s.line}: "
+                "let it arrive on another semaphore ('empty') after the wait, or use a barrier"
+            )
         return w.fault(
             "TK523",
-            f"wait({self.name}, {parity}) of warp {w.id} passes at once while phase {k} is "
+            f"wait({self.name}, {parity}) of warp {w.id} {does} while phase {k} is "
             f"running, and hangs if phase {k} is over by then; nothing orders the two",
             s,
-            hint=said(w, self, s, parity),
+            hint=hint,
         )
 
     # -------------------------------------------------------------------------------- messages
