@@ -1,5 +1,7 @@
 """Markers for tests that need a GPU, a browser or a sandbox, and settings for all tests.
 
+A GPU test has a time limit, since a kernel may never end: see watchdog.py.
+
 Where the part is missing, a marked test is skipped with the reason. Where TKLEARN_REQUIRE names the
 marker (a comma-separated list; .ci/run names what it has installed), it fails instead.
 """
@@ -14,10 +16,13 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.setdefault("MPLBACKEND", "agg")
 
 import importlib.util
+import sys
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
+from watchdog import LIMIT, watchdog
 
 if importlib.util.find_spec("hypothesis") is not None:
     from hypothesis import settings
@@ -62,3 +67,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.fail(f"TKLEARN_REQUIRE names {marker!r}, but {reason}", pytrace=False)
         if reason:
             pytest.skip(reason)
+
+
+STDERR: list[int] = []  # the file that messages go to while pytest captures the usual one
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps standard error, as it is before tests run."""
+    STDERR.append(os.dup(2 if sys.__stderr__ is None else sys.__stderr__.fileno()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Each GPU test has a time limit: @pytest.mark.gpu(limit=seconds)."""
+    marker = item.get_closest_marker("gpu")
+    if marker is None:
+        return (yield)
+    with watchdog(item.nodeid, marker.kwargs.get("limit", LIMIT), STDERR[0]):
+        return (yield)

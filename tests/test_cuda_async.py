@@ -1,6 +1,8 @@
 """TMA, semaphores, wgmma, named barriers and register reallocation, asked of the hardware.
 
-    pytest -m gpu -k async tests/test_cuda_async.py
+    pytest -n 1 -m gpu -k async tests/test_cuda_async.py
+
+(-n 1: a kernel that never ends costs its own test only, see watchdog.py.)
 
 Each operation's kernel against NumPy (small whole numbers: a wrong layout shows), the same on the
 simulator, and what a launch refuses. Without a GPU: that all kernels are ones the language takes.
@@ -146,7 +148,7 @@ def memory(whole: Any, like: np.ndarray) -> np.ndarray:
     return bits.reshape(-1).view(like.dtype).reshape(like.shape)
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(limit=30)
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_async_gpu_equals_numpy(case: async_op_cases.Case, compiled: None) -> None:
     import cupy
@@ -168,7 +170,7 @@ def test_async_gpu_equals_numpy(case: async_op_cases.Case, compiled: None) -> No
     assert not differences(case, host, want, results)
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(limit=60)
 def test_async_repeats_give_the_same_bits(compiled: None) -> None:
     """Races would show as differences: the largest kernels, many times, on a busy GPU."""
     import cupy
@@ -186,7 +188,7 @@ def test_async_repeats_give_the_same_bits(compiled: None) -> None:
         assert len(seen) == 1, name
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(limit=60)
 def test_async_refused_arrays() -> None:
     import torch
 
@@ -208,7 +210,7 @@ def test_async_refused_arrays() -> None:
     torch.cuda.synchronize()
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(limit=60)
 def test_async_in_a_cuda_graph() -> None:
     import torch
 
@@ -224,7 +226,7 @@ def test_async_in_a_cuda_graph() -> None:
     assert torch.equal(x, y)
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(limit=60)
 def test_async_launch_is_quick() -> None:
     """About 10 us with maps that are kept; the bound here is for a busy machine."""
     import torch
@@ -243,7 +245,7 @@ def test_async_launch_is_quick() -> None:
     assert best < 40e-6
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(limit=60)
 def test_async_report_is_timed() -> None:
     import torch
 
