@@ -108,9 +108,11 @@ def global_counts(kind: str, requests: int, sectors: int, ideal: int, *seen: See
 @lru_cache(maxsize=1 << 14)
 def _global_row(kind: str, width: int, row: bytes) -> Delta:
     at = np.frombuffer(row, np.int64)[None]
-    active = int((at >= 0).sum())
     return global_counts(
-        kind, int(active > 0), int(access.sectors_many(at, width)[0]), -(-active * width // 32)
+        kind,
+        int((at >= 0).any()),
+        int(access.sectors_many(at, width)[0]),
+        int(access.ideal_sectors_many(at, width)[0]),
     )
 
 
@@ -133,15 +135,11 @@ def global_lanes(w: Any, s: Any, kind: str, addr: Any, m: Any, width: int) -> No
             row = np.where(at >= 0, at - base, -1).astype(np.int64)
             w.add(s, _global_row(kind, width, row.tobytes()))
         return
-    sectors = access.sectors_many(at, width)
-    if m is None:
-        requests, ideal = b, b * width
-    else:
-        active = np.broadcast_to(m, (b, 32)).sum(axis=1)
-        requests, ideal = int((active > 0).sum()), int((-(-active * width // 32)).sum())
+    requests = b if m is None else int(np.broadcast_to(m, (b, 32)).any(axis=1).sum())
+    ideal = access.ideal_sectors_many(at, width)
     w.count(s.line, f"global_{kind}_requests", requests)
-    w.count(s.line, f"global_{kind}_sectors", int(sectors.sum()))
-    w.count(s.line, f"global_{kind}_ideal", ideal)
+    w.count(s.line, f"global_{kind}_sectors", int(access.sectors_many(at, width).sum()))
+    w.count(s.line, f"global_{kind}_ideal", int(ideal.sum()))
 
 
 def _from(offsets: Any, start: int) -> Any:
@@ -152,11 +150,10 @@ def _from(offsets: Any, start: int) -> Any:
 def _sectors(offsets: Any, start: int, width: int) -> tuple[int, int, int]:
     """(requests, sectors, ideal) of [n, 32] offsets from `start` bytes into a sector."""
     at = _from(offsets, start)
-    active = (at >= 0).sum(axis=1)
     return (
-        int((active > 0).sum()),
+        int((at >= 0).any(axis=1).sum()),
         int(access.sectors_many(at, width).sum()),
-        int((-(-active * width // 32)).sum()),
+        int(access.ideal_sectors_many(at, width).sum()),
     )
 
 

@@ -33,7 +33,7 @@ def accumulate(
     old = plain(acc._a) if add else None
     if how is not None:
         zeros = np.zeros((1, acc.type.rows, acc.type.cols), np.float32)
-        new = exact.tile_product(plain(a), plain(b), zeros if old is None else old, *how)
+        new = exact.tile_product(a, b, zeros if old is None else old, *how)
     else:
         new = matmul(a, b)
         if old is not None and old is acc.mine and len(old) >= len(new):
