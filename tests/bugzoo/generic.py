@@ -90,7 +90,7 @@ def global_element_read_before_barrier(good):
 
 
 # ----------------------------------------- 2: no barrier before overwriting what others still read
-@fault(2, "TK500", hint="block.sync()", error=tk.Race, args=lambda: (f32(3, 64), f32(64)),
+@fault(2, "TK500", hint="runs again|next run", error=tk.Race, args=lambda: (f32(3, 64), f32(64)),
        want=lambda x, y: x[:, ::-1].sum(0))  # fmt: skip
 def element_overwritten_in_the_next_turn(good):
     @tk.kernel(threads=64)
@@ -108,7 +108,7 @@ def element_overwritten_in_the_next_turn(good):
     return kernel
 
 
-@fault(2, "TK500", hint="block.sync()", error=tk.Race,
+@fault(2, "TK500", hint="runs again|next run", error=tk.Race,
        args=lambda: (bf(32, 64), bf(64, 32), f32(32, 32)),
        want=lambda a, b, c: a.astype("f4") @ b.astype("f4"))  # fmt: skip
 def tiled_matmul_with_one_barrier(good):
@@ -177,7 +177,9 @@ def sum_without_atomic(good):
     return kernel
 
 
-@fault(3, "TK500", error=tk.Race, args=lambda: (f32(64), f32(64)), want=lambda x, y: x)
+@fault(
+    3, "TK500", error=tk.Race, hint="tk.alias", args=lambda: (f32(64), f32(64)), want=lambda x, y: x
+)
 def buffers_that_overlap(good):
     @tk.kernel(threads=64)
     def kernel(x: tk.gl_fl, y: tk.gl_fl):
@@ -268,7 +270,13 @@ def warpgroup_barrier_for_three_warps(good):
 
 
 # ------------------------------------------------------------- 5: a named barrier's count is wrong
-@fault(5, "TK500 TK524", args=lambda: (f32(64), f32(64)), want=lambda x, y: x[::-1])
+@fault(
+    5,
+    "TK500 TK524",
+    hint="count them both",
+    args=lambda: (f32(64), f32(64)),
+    want=lambda x, y: x[::-1],
+)
 def named_barrier_count_too_small(good):
     @tk.kernel(threads=96)
     def kernel(x: tk.gl_fl, y: tk.gl_fl):
