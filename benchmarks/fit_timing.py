@@ -86,6 +86,7 @@ def latencies(m: Measured) -> dict[str, float]:
     """Cycles from issue to use, from chains of one warp on each SM."""
     steps = {n: m.cycles("wgmma", groups=1, n=n, late=0, registers=0) for n in (64, 128, 256)}
     work = {n: m.cycles("wgmma", groups=1, n=n, late=1, registers=0) for n in (64, 128, 256)}
+    engine = tma(m)
     l2 = m.cycles("chain", kib=4096, warps=1, blocks=m.sms)
     box = m.cycles("tma", rows=16, cols=64, stages=1, mib=16, blocks=m.sms)
     return {
@@ -97,7 +98,7 @@ def latencies(m: Measured) -> dict[str, float]:
         "dram": m.cycles("chain", kib=1024 * 1024, warps=1, blocks=m.sms),
         "mma": m.cycles("mma", m=16, n=16, k=16, warps=4, dtype="bf16"),
         "wgmma": max(statistics.median(steps[n] - work[n] for n in steps), 0.0),
-        "tma": max(box - l2, 0.0),
+        "tma": max(box - l2 - engine["tma_issue"] - 16 * engine["tma_box"], 0.0),
     }
 
 

@@ -168,7 +168,7 @@ def test_cut_loops_extrapolate_to_whole_ones(kernel: Any, grid: Any, args: Any) 
 
     whole, short = walk(None), walk((1, 1))
     inner = walk((1, 2)) if short.stretch[1] else None
-    walked = Walked(short, walk((2, 1)), inner)
+    walked = Walked(middle, short, walk((2, 1)), inner)
     assert short.events < 0.6 * whole.events
     for a, b in whole.loads.items():
         assert walked.full(lambda p, a=a: p.loads[a]) == pytest.approx(b)

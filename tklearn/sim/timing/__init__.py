@@ -26,6 +26,8 @@ from tklearn.sim.timing.values import Global
 from tklearn.sim.timing.walk import Walker, depends_on_block, parameters
 
 SAMPLES = 3  # blocks that are walked along an axis of the grid on which the work depends
+STEADY = 0.04  # laps of a loop whose times differ by less are alike
+MOST = 20_000  # events of a block that is walked to find out
 BUSY = 1500  # of blocks with more events than this, two are walked
 SURVEYED = 512  # blocks of a wave whose places are compared
 
@@ -119,6 +121,7 @@ def guess_registers(spec: ir.Kernel) -> int:
 class Walked:
     """One block: with long loops cut; with a lap more of the outer ones, of the inner ones."""
 
+    block: tuple[int, int, int]
     short: Program
     outer: Program | None
     inner: Program | None
@@ -132,11 +135,14 @@ class Walked:
         a = float(of(self.short))
         if self.outer is None:
             return a
-        more, most, times = self.short.stretch
-        total = a + (float(of(self.outer)) - a) * more
-        if self.inner is not None:
-            total += (float(of(self.inner)) - a) * most * times
-        return total
+        return a + (float(of(self.outer)) - a) * self.short.stretch[0] + self.inside(of)
+
+    def inside(self, of: Any) -> float:
+        """What long loops inside long loops add."""
+        if self.inner is None:
+            return 0.0
+        _, most, times = self.short.stretch
+        return (float(of(self.inner)) - float(of(self.short))) * most * times
 
 
 class _Job:
@@ -154,6 +160,7 @@ class _Job:
         self.each = -(-self.blocks // gpu.sms)  # blocks of the SM that has most
         self.resident = min(resident, self.each)
         self.notes: list[str] = []
+        self.longer: list[Program] = []
 
     def estimate(self, lane: int, guessed: bool) -> Estimate:
         launch = self.rates.launch if self.warm else self.rates.launch_cold
@@ -213,6 +220,7 @@ class _Job:
         short = self._walk(block, (1, 1))
         outer, inner, _ = short.stretch
         return Walked(
+            block,
             short,
             self._walk(block, (2, 1)) if outer else None,
             self._walk(block, (1, 2)) if inner else None,
@@ -234,7 +242,11 @@ class _Job:
         r = self.rates
         loads, stores = self._traffic(programs)
         sizes = {p.number: p.nbytes for p in self.params if isinstance(p, Global)}
-        touched = {a: min(float(sizes[a]), b) for a, b in loads.items()}
+        gathered = set().union(*(p.short.gathered for p in programs))
+        touched = {
+            a: float(sizes[a]) if a in gathered else min(float(sizes[a]), b)
+            for a, b in loads.items()
+        }
         written = {a: min(float(sizes[a]), b) for a, b in stores.items()}
         footprint = sum(max(touched.get(a, 0.0), written.get(a, 0.0)) for a in sizes)
         fits = footprint <= r.l2_bytes
@@ -302,7 +314,23 @@ class _Job:
                 played[id(p)] = self._play(p, share)
             return played[id(p)][0]
 
-        return walked.full(cycles), played[id(walked.short)][1]
+        if walked.outer is None:
+            return cycles(walked.short), played[id(walked.short)][1]
+        # More laps until one adds as much as the one before: short loops hide behind what stands
+        # around them.
+        laps, last = 1 + walked.short.stretch[0], 2.0
+        now = cycles(walked.outer)
+        pace = now - cycles(walked.short)
+        steady = False
+        while not steady and last < laps:
+            ahead = min(2 * last, laps)
+            longer = self._walk(walked.block, (round(ahead), 1))
+            then = cycles(longer)
+            self.longer.append(longer)  # kept, since it is known by its place in memory
+            fresh = (then - now) / (ahead - last)
+            steady = abs(fresh - pace) <= STEADY * fresh or longer.events > MOST
+            now, last, pace = then, ahead, fresh
+        return now + (laps - last) * pace + walked.inside(cycles), played[id(walked.short)][1]
 
     def _play(self, program: Program, share: Share) -> tuple[float, Played]:
         each, resident = self.each, self.resident

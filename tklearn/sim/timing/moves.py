@@ -22,6 +22,7 @@ from tklearn.sim.timing.program import Event
 from tklearn.sim.timing.values import Global, Place, Values, _first
 
 ndarray = np.ndarray
+GATHERED_L1 = 128 << 10  # bytes of an array that the L1 cache holds whole
 ROLLED = 12.0  # slots of a turn of the loop that copies what is not whole or not aligned
 ADDRESS = 1.5  # slots of an access besides the access: its address, and its predicate
 
@@ -59,7 +60,8 @@ class Moves(Values):
     mask: Any
     spec: ir.Kernel
     survey: Survey | None
-    l1: set[Any]
+    l1: dict[Any, int]
+    gathered: set[int]
 
     def meet(self, kind: int, line: int, what: Any) -> None:
         raise NotImplementedError
@@ -102,13 +104,21 @@ class Moves(Values):
     def _hits(self, sectors: list[Any]) -> int:
         """How many of these sectors the L1 cache has; afterwards it has all."""
         hits = sum(s in self.l1 for s in sectors)
-        self.l1.update(sectors)
+        for s in sectors:
+            self.l1[s] = 1
         return hits
+
+    def _gather(self, base: Global, e: Event) -> None:
+        """An access whose index was loaded: it may be anywhere in the array."""
+        self.gathered.add(base.number)
+        e.hits = e.sectors if base.nbytes <= GATHERED_L1 else 0
 
     def load_element(self, e: Any, base: Any, idx: list[Any], width: int) -> None:
         line = e.loc.line
         if isinstance(base, Global):
             made = self._global_element(base, idx, width, P.LOAD, line)
+            if any(i.uni.deps & ir.DATA for i in e.idx):
+                self._gather(base, made)
         else:
             made = self._shared_element(base, idx, width, "ld", line)
         self.reads = {self.emit(made)}
@@ -202,7 +212,7 @@ class Moves(Values):
         if kind == P.LOAD:
             key = (g.number, "tile", int(_first(offset)), shape)
             made.hits = made.sectors if key in self.l1 else 0
-            self.l1.add(key)
+            self.l1[key] = made.sectors
         return made
 
     # ---------------------------------------------------------------------------- shared tiles

@@ -68,6 +68,7 @@ class Program:
     loads: dict[int, float] = field(default_factory=dict)
     stores: dict[int, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    gathered: set[int] = field(default_factory=set)  # arrays that are read at loaded indices
     stretch: tuple[float, float, float] = (0.0, 0.0, 1.0)
     """How many laps more its long loops run than these events show; and long loops inside them;
     and how many times as often the outer ones turn."""

@@ -55,7 +55,8 @@ class Walker(Moves):
         self.order: list[int] = []
         self.loaded: dict[int, float] = {}
         self.stored: dict[int, float] = {}
-        self.l1: set[Any] = set()
+        self.l1: dict[Any, int] = {}
+        self.gathered = self.program.gathered
         self.tripped = [0.0, 0.0]
         self.times = 1.0  # how many more turns the outer long loop has than are walked
         self.cuts: list[tuple[int, int]] = []  # counts of loops, and the turns left out
@@ -123,7 +124,8 @@ class Walker(Moves):
             store = e.kind in (P.STORE, P.TMA_STORE, P.ATOMIC)
             where = self.stored if store else self.loaded
             where[e.array] = where.get(e.array, 0.0) + 32.0 * (e.sectors - e.hits)
-            if len(self.l1) > L1_SECTORS:
+            most = max(2 * L1_SECTORS // self.spec.warps, 256)  # warps share it
+            if e.kind == P.LOAD and sum(self.l1.values()) > most:
                 self.l1.clear()
         kind = e.kind
         if kind in HOISTED and self.fetched[kind] < FETCHED and self._early(e, kind):
