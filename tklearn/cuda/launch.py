@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from tklearn.cuda import pool
 from tklearn.cuda.compile import Cubin, compile_source
 from tklearn.cuda.emit import emit
 from tklearn.cuda.needs import hopper_only, tma_tiles
@@ -179,7 +180,8 @@ def to_device(a: np.ndarray) -> Any:
 
 
 def check_device(spec: ir.Kernel, device: int) -> None:
-    """TK422 for a GPU that is too old, TK408 for one with too little shared memory."""
+    """TK422 for a GPU that is too old, TK408 for one with too little shared memory, TK409 where
+    warpgroups would wait for registers for ever."""
     name, capability, limit = device_facts(device)
     if spec.arch > capability:
         raise LaunchError(
@@ -205,6 +207,8 @@ def check_device(spec: ir.Kernel, device: int) -> None:
             spec.shared[-1].loc if spec.shared else None,
             "take smaller tiles or fewer stages",
         )
+    if wrong := pool.problem(spec):
+        raise LaunchError("TK409", *wrong)
 
 
 def current_stream(device: int, torch: Any) -> int:
