@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 
 from tklearn.course import picture
-from tklearn.course.extract import Answer, Piece, Refused, rebuild
+from tklearn.course.extract import Answer, Piece, Refused, rebuild, value_of, written
 from tklearn.course.item import RACES, Case, Facts, Item, KernelItem, OneOf, Order, Out, Predict
-from tklearn.course.plain import pack, unpack
+from tklearn.course.plain import dtype_of, pack, unpack
 from tklearn.course.verdict import Verdict
 from tklearn.kernel import Kernel
 from tklearn.lang.errors import TkError
 
 UNORDERED = ("TK500", "TK501", "TK502")  # races: results may be right by luck
-POISON = {1: 0xA7, 2: 0x7FA7, 4: 0x7FA7A7A7, 8: 0x7FF7A7A7A7A7A7A7}  # a NaN of 2, 4, 8 bytes
+# By size in bytes; as floats they are quiet NaNs, which no operation makes.
+POISON = {1: 0xA7, 2: 0x7FE7, 4: 0x7FE7A7A7, 8: 0x7FFFA7A7A7A7A7A7}
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,33 @@ def plan(item: KernelItem, seed: int = 0, hidden: bool = False) -> list[Case]:
     sizes = (*item.sizes, *item.hidden) if hidden else item.sizes
     cases = [item.case(np.random.default_rng([seed, i]), s) for i, s in enumerate(sizes)]
     return [replace(c, seen=not hidden, kernel=c.kernel or item.kernels[0]) for c in cases]
+
+
+def case_json(case: Case) -> dict[str, Any]:
+    """A launch as dictionaries and lists, for a process that executes it."""
+    args = {
+        n: {"shape": list(a.shape), "dtype": np.dtype(a.dtype).name, "start": pack(a.start)}
+        if isinstance(a, Out)
+        else {"input": pack(a)}
+        for n, a in case.args.items()
+    }
+    consts = {n: written(v) for n, v in case.consts.items()}
+    return {"says": case.says, "grid": pack(case.grid), "args": args, "consts": consts,
+            "kernel": case.kernel, "seen": case.seen}  # fmt: skip
+
+
+def case_of(data: dict[str, Any]) -> Case:
+    """What `case_json` made."""
+    args: dict[str, Any] = {}
+    for n, a in data["args"].items():
+        if "input" in a:
+            args[n] = unpack(a["input"])
+        else:
+            args[n] = Out(tuple(a["shape"]), dtype_of(a["dtype"]), unpack(a["start"]))
+    grid = unpack(data["grid"])
+    grid = tuple(grid) if isinstance(grid, list) else grid
+    consts = {n: value_of(v) for n, v in data["consts"].items()}
+    return Case(**{**data, "grid": grid, "args": args, "consts": consts})
 
 
 # ----------------------------------------------------------------------------------------- execute
@@ -173,8 +201,7 @@ def _differs(given: Any, now: Any) -> bool:
 # ------------------------------------------------------------------------------------------- judge
 def examine(item: Item, answer: Answer, seed: int = 0, hidden: bool = False) -> Verdict:
     """Everything in one process: plan, execute, judge. seed, hidden: as grading chooses them."""
-    if isinstance(item, OneOf):
-        item = next((c for c in item.choices if c.kernels[0] in answer.kernels), item.choices[0])
+    item = part(item, answer)
     if isinstance(item, Predict):
         return judge_predictions(item, answer)
     assert isinstance(item, KernelItem)
@@ -183,6 +210,13 @@ def examine(item: Item, answer: Answer, seed: int = 0, hidden: bool = False) -> 
         return Verdict(item.id, points=item.points, message=answer.problem)
     cases = plan(item, seed, hidden)
     return judge(item, answer, cases, execute(answer, cases, item.runs, item.steps))
+
+
+def part(item: Item, answer: Answer) -> Item:
+    """What an answer is judged by: the item, or of a OneOf the choice that was made."""
+    if not isinstance(item, OneOf):
+        return item
+    return next((c for c in item.choices if c.kernels[0] in answer.kernels), item.choices[0])
 
 
 def composed(item: KernelItem, answer: Answer) -> Answer:
@@ -220,6 +254,9 @@ def _public() -> list[str]:
 def judge(item: KernelItem, answer: Answer, cases: list[Case], outcomes: list[Outcome]) -> Verdict:
     """The verdict on what `execute` gave. The first thing that is wrong decides."""
     no = Verdict(item.id, points=item.points)
+    sound = all(_sound(item, n, c, o) for n, (c, o) in enumerate(zip(cases, outcomes)))
+    if not outcomes or not sound:
+        return replace(no, message="the process that ran the kernel gave no sound answer")
     facts = facts_of(answer, outcomes)
     not_here = _distractor(item, answer)
     for n, (case, got) in enumerate(zip(cases, outcomes)):
@@ -243,6 +280,23 @@ def judge(item: KernelItem, answer: Answer, cases: list[Case], outcomes: list[Ou
             wrong = _misconception(item, facts, None, None, "")
             return replace(no, message=wrong or f"the results are right, but: {rule.says}")
     return _scored(item, cases, outcomes, facts, no)
+
+
+def _sound(item: KernelItem, n: int, case: Case, got: Outcome) -> bool:
+    """Whether an outcome has the form that it must have, wherever it comes from."""
+    for outputs in (*got.outputs, *(o for _, o in got.lucky)):
+        for name, out in case.args.items():
+            a = outputs.get(name) if isinstance(out, Out) else None
+            if isinstance(out, Out) and (
+                type(a) is not np.ndarray or a.shape != out.shape or a.dtype != np.dtype(out.dtype)
+            ):
+                return False
+    if got.error is not None:
+        return {"code", "message", "line", "hint"} <= set(got.error)
+    counted = [got.total.get(m) for w in item.work for m in w.metrics]
+    return len(got.outputs) == len(chosen(item.runs, n)) and all(
+        type(c) is int and c >= 0 for c in counted
+    )
 
 
 def _said(options: dict[str, Any]) -> str:

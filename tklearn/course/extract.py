@@ -125,6 +125,14 @@ def written(value: Any) -> str | None:
     return None
 
 
+def value_of(text: str) -> Any:
+    """What `written` wrote, again; UNKNOWN for anything else."""
+    try:
+        return Space({TK: tklearn}).value(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return UNKNOWN
+
+
 def imported(value: Any) -> str | None:
     """ "tklearn.warp" and the like for what a kernel may read of tklearn and modules, or None."""
     if isinstance(value, pytypes.ModuleType):
@@ -486,15 +494,10 @@ def rebuild(answer: Answer) -> dict[str, Kernel]:
         raise Refused(f"the answer is longer than {LONGEST} characters")
     space: dict[str, Any] = {n: _resolve(d) for n, d in answer.imports.items()}
     space = {n: v for n, v in space.items() if v is not None}
-    constants = Space({TK: tklearn})
     for n, text in answer.constants.items():
-        try:
-            value = constants.value(ast.parse(text, mode="eval").body)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            value = UNKNOWN
-        if value is UNKNOWN:
+        space[n] = value_of(text)
+        if space[n] is UNKNOWN:
             raise Refused(f"the value of {n} cannot be read: {text[:80]}")
-        space[n] = value
     space["__builtins__"] = builtins
     made: dict[str, Any] = {}
     _remember(answer.pieces.values())

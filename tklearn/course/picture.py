@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 LARGEST = 64  # rows and columns that are drawn; more is cut off
-RIGHT, WRONG, LEFT = "#56B4E9", "#D55E00", "#FFFFFF"  # safe for colour-blind readers
+ROW = 32  # elements of a vector in one row of its picture
 
 
 def compare(
@@ -23,36 +23,46 @@ def compare(
         return "", ""
     alt = words(want, wrong, left, name)
     try:
-        from matplotlib.colors import ListedColormap
         from matplotlib.figure import Figure
     except ImportError:
         return "", alt
-    rows = want.shape[0] if want.ndim == 2 else -(-want.size // 32)
-    states = np.full((rows, want.shape[1] if want.ndim == 2 else 32), -1)
-    flat = np.where(left, 2, np.where(wrong, 1, 0))
-    states.ravel()[: flat.size] = flat.ravel()
-    shown = states[:LARGEST, :LARGEST]
-    height, width = (min(1.0, n / 32) for n in shown.shape)
-    fig = Figure(figsize=(0.9 + 3.0 * width, 0.7 + 2.6 * height))
-    ax = fig.add_subplot()
-    colours = ListedColormap(["#D9D9D9", RIGHT, WRONG, LEFT])
-    ax.pcolormesh(shown, cmap=colours, vmin=-1, vmax=2, edgecolors="#8C8C8C", linewidth=0.3)
-    for r, c in np.argwhere(shown == 1)[:512]:  # colour never stands alone
-        ax.text(c + 0.5, r + 0.5, "x", ha="center", va="center", size=4)
-    ax.invert_yaxis()
-    ax.set_aspect("equal")
-    ax.set_title(f"{name}: x wrong, white never stored", size=7)
-    ax.tick_params(labelsize=6)
+    bad = _sheet(wrong, False)
+    sheets = _sheet(want, np.nan), _sheet(np.where(left, np.nan, got.astype(np.float64)), np.nan)
+    cut = "" if bad.size >= want.size else " (first rows and columns)"
+    height, width = bad.shape
+    size = min(2.4 / max(height, width), 0.16)  # inches of a cell
+    side = max(width * size + 0.5, 1.8)
+    fig = Figure(figsize=(2 * side, height * size + 0.5), layout="constrained")
+    low, high = np.nanmin(want), np.nanmax(want)
+    for ax, sheet, what in zip(fig.subplots(1, 2), sheets, ("expected", "got"), strict=True):
+        extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+        ax.imshow(sheet, "cividis", vmin=low, vmax=high, extent=extent, interpolation="nearest")
+        ax.set_title(f"{name} {what}{cut}", size=7)
+        ax.tick_params(labelsize=6)
+    if not bad.all():
+        r, c = np.nonzero(bad)
+        ax.plot(c, r, "x", ms=max(1.5, 24 * size), mew=0.6, color="#D55E00")
+    if want.ndim == 1:
+        fig.supxlabel(f"{ROW} elements a row", size=6)
     out = io.BytesIO()
-    fig.savefig(out, format="png", dpi=110, bbox_inches="tight", facecolor="white")
+    fig.savefig(out, format="png", dpi=110, facecolor="white")
     return base64.b64encode(out.getvalue()).decode(), alt
+
+
+def _sheet(a: np.ndarray, rest: Any) -> np.ndarray:
+    """What is drawn of an array, as rows and columns."""
+    if a.ndim == 1:
+        rows = -(-a.size // ROW)
+        a = np.concatenate([a, np.full(rows * ROW - a.size, rest)]).reshape(rows, ROW)
+    return a[:LARGEST, :LARGEST]
 
 
 def words(want: np.ndarray, wrong: np.ndarray, left: np.ndarray, name: str) -> str:
     """The same picture for who cannot see it."""
     shape = " x ".join(map(str, want.shape))
     bad = wrong & ~left
-    parts = [f"picture of {name} ({shape}): {int((~wrong).sum())} elements right"]
+    right = int((~wrong).sum())
+    parts = [f"picture of {name} ({shape}), expected beside got: {right} elements right"]
     for what, mask in (("wrong", bad), ("never stored", left & wrong)):
         if mask.any():
             at = np.argwhere(mask)

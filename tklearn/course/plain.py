@@ -31,6 +31,11 @@ def pack(x: Any) -> Any:
     raise TypeError(f"{type(x).__name__} is not plain data")
 
 
+def dtype_of(name: str) -> np.dtype:
+    """The dtype of this name, NumPy's or of ml_dtypes. Errors: TypeError."""
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
 def unpack(x: Any) -> Any:
     """What `pack` made, again. Errors: ValueError for what it did not make."""
     if type(x) in SIMPLE:
@@ -41,7 +46,7 @@ def unpack(x: Any) -> Any:
         return {unpack(k): unpack(v) for k, v in x["dict"]}
     if not isinstance(x, dict) or set(x) != {"array", "dtype", "shape"}:
         raise ValueError("not packed by pack()")
-    kind = np.dtype(getattr(ml_dtypes, x["dtype"], None) or x["dtype"])
+    kind = dtype_of(x["dtype"])
     raw = base64.b64decode(x["array"], validate=True)
     if kind.hasobject or len(raw) > LARGEST:
         raise ValueError("an array of objects, or too large")

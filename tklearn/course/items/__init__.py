@@ -1,25 +1,26 @@
-"""All exercises, by their names.
+"""All exercises, by their names. How to add one:
 
-How to add one:
-
-1. Write its item in the module of its notebook (nb3.py for NB3), a Predict, KernelItem, Order or
-   OneOf (item.py says what the fields mean), and name it in that module's ITEMS. Copy the nearest
-   of P3, M1, F1, K1, S1.
-2. Write solutions/<id>_<topic>.ipynb: the text, the code with each fill-in between `### BEGIN
-   SOLUTION` and `### END SOLUTION`, then a cell `tk.check("<id>")` as the models have it, with
-   nbgrader's metadata. What is left without the fill-ins must run and be wrong.
-3. `tklearn release --exercises` makes exercises/ from solutions/.
-4. Store answers in tests/course/answers/<id>/: right_*.py (three that differ in structure for a
-   kernel) and wrong_*.py (five at least), whose first line `# words: ...` says what the message
-   must hold (and `# score: 1.5` where a wrong one gets points).
-5. Run `pytest tests/course -k <id>`: it checks all of the above, the hints and the mutants; mutants
-   that survive because they change nothing that counts are listed in tests/course/mutants.py.
+1. In the module of its notebook (nb3.py for NB3), write its item and add it to ITEMS there. Copy the
+   nearest model: P3 (Predict), M1, F1, K1 (KernelItem), S1 (Order); item.py explains each field.
+2. Make the inputs in `case`, the right answer in float64 in `expected`; sizes 1, 2, 3 and no
+   multiples of a tile; other ones in `hidden`; RACES as `runs` where warps share memory.
+3. For each misconception a Wrong, the likeliest first: the error codes it leads to, or the output
+   it gives, or another sign; and `says`: what they seem to think, and why it is not so.
+4. Write solutions/<id>_<topic>.ipynb: story, code with each fill-in between `### BEGIN SOLUTION`
+   and `### END SOLUTION`, a look at the own run, the check cell (nbgrader metadata as in K1). It
+   must run without the fill-ins, and be wrong; a change is a line that is added below the old one.
+5. `tklearn release --exercises` makes exercises/ from solutions/.
+6. Store tests/course/answers/<id>/right_*.py (three of different structure) and wrong_*.py (five
+   and more), the latter beginning with `# words: what|or what` its verdict must say.
+7. `python -m pytest -p no:xdist tests/course -k <id>` checks all of it, and makes mutants: those that
+   pass and differ need an entry in tests/course/mutants.py, or a better check.
+8. `tklearn check <id> FILE` shows what a learner will read. Read it aloud.
 """
 
 from __future__ import annotations
 
 from tklearn.course.item import Item
-from tklearn.course.items import nb0, nb1, nb2, nb3, nb4
+from tklearn.course.items import nb0, nb1, nb2, nb3, nb4, nb5, nb6, nb7
 
 GRADED = (
     "H1", "P1", "M1", "P2", "F1", "F2", "P3", "M2", "K1", "P4", "S1", "K2", "P5", "K3", "F3",
@@ -27,6 +28,7 @@ GRADED = (
 )  # fmt: skip
 """The names of the graded exercises, in the order of the course."""
 
-_MADE: dict[str, Item] = {i.id: i for module in (nb0, nb1, nb2, nb3, nb4) for i in module.ITEMS}
+MODULES = (nb0, nb1, nb2, nb3, nb4, nb5, nb6, nb7)
+_MADE: dict[str, Item] = {i.id: i for module in MODULES for i in module.ITEMS}
 ITEMS: dict[str, Item] = {n: _MADE[n] for n in ("temperature", *GRADED) if n in _MADE}
 assert len(ITEMS) == len(_MADE)

@@ -1,0 +1,7 @@
+"""NB6, FlashAttention."""
+
+from __future__ import annotations
+
+from tklearn.course.item import Item
+
+ITEMS: tuple[Item, ...] = ()
