@@ -510,3 +510,18 @@ def several_products_in_one_group(A: tk.gl_bf, B: tk.gl_bf, C: tk.gl_fl):
     warpgroup.mma_commit_group()
     warpgroup.mma_async_wait()
     warpgroup.store(C, acc, (0, 0))
+
+
+@correct(rows(2), lambda x, y: np.where(np.arange(32) < 20, x, 0), 2)
+@tk.kernel(warps=1)
+def some_lanes_read_a_stage(x: tk.gl_fl, y: tk.gl_fl):
+    """A stage is one tile, whichever lanes read it."""
+    s = tk.shared(tk.sv(tk.f32, 32), 2)
+    full = tk.shared(tk.semaphore)
+    init_semaphore(full, 1)
+    tma.expect(full, s[1])
+    tma.load_async(s[1], x, (blockIdx.x, 0), full)
+    wait(full, 0)
+    y[blockIdx.x, laneid()] = 0.0
+    if laneid() < 20:
+        y[blockIdx.x, laneid()] = s[1][laneid()]

@@ -69,7 +69,7 @@ class Shape:
             refs = any(isinstance(a.type, (RT, RV, Shared, Semaphore)) for a in n.args)
             return refs or self.unmaskable(n.fn.body)
         if isinstance(n, ir.Index) and isinstance(n.base.type, Shared):
-            return True
+            return any(i.uni.level > ir.WARP for i in n.idx)  # else one tile, whoever is active
         if isinstance(n, ir.Decl):
             return isinstance(n.sym.type, (RT, RV, ST, SV, SArr, Shared, Semaphore, Ring))
         return isinstance(n, ir.Expr) and isinstance(n.type, (RT, RV)) and not isinstance(n, ir.Var)

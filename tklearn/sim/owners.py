@@ -277,8 +277,7 @@ class Owners:
         last = f"{then} on line {site.line}; nothing orders"
         low, high = sorted((site.line, s.line))
         between = f"between line {low} and line {high}"
-        if low == high:
-            between = "before it"
+        own = low == high and "let each thread use elements of its own, or use an atomic"
         if old >> BLOCK != mine >> BLOCK:
             block = old >> BLOCK
             name_of = w.batch.block_name
@@ -301,7 +300,7 @@ class Owners:
                 f"warp {w.id} {now} {what}, which {who} {last} the two ({lines})",
                 s,
                 (row, None),
-                f"put block.sync() {between}{_stored(s, site)}",
+                own or f"put block.sync() {between}{_stored(s, site)}",
                 kind=Race,
             )
         who = f"lane {lane}" if lane < 32 else "several lanes"
@@ -310,6 +309,6 @@ class Owners:
             f"a lane of warp {w.id} {now} {what}, which {who} {last} the two ({lines})",
             s,
             (row, None),
-            f"put warp.sync() {between}",
+            own or f"put warp.sync() {between}",
             kind=Race,
         )
