@@ -27,7 +27,7 @@ from tklearn.sim.timing.walk import Walker, depends_on_block, parameters
 
 SAMPLES = 3  # blocks that are walked along an axis of the grid on which the work depends
 STEADY = 0.04  # laps of a loop whose times differ by less are alike
-MOST = 20_000  # events of a block that is walked to find out
+MOST = 6000  # events of a block that is walked to find out
 BUSY = 1500  # of blocks with more events than this, two are walked
 SURVEYED = 512  # blocks of a wave whose places are compared
 
