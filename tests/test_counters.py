@@ -1,7 +1,8 @@
 """Every counter that Nsight Compute measured, against the simulator: equal, or with a reason here.
 
-Recordings are tests/data/counters*.json and async*.json, which benchmarks/counters.py writes. A
-recording whose kernel or data are no longer what patterns.py makes fails: record it again.
+Recordings are tests/data/counters*.json, async*.json and hopper*.json, which benchmarks/counters.py
+writes. A recording whose kernel or data are no longer what patterns.py and patterns_async.py make
+fails: record it again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ DATA = ROOT / "tests" / "data"
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import counters  # noqa: E402
 import patterns  # noqa: E402
+import patterns_async  # noqa: E402
 
 # (launches, counter, why the hardware's counter is not the simulator's): a difference is allowed.
 REASONS = [
@@ -47,14 +49,14 @@ ONCE = {
 }
 # A recording's counter -> the simulator's, where the names differ. Others are kept to be looked at.
 SAME = {"shared_atom_wavefronts": "shared_atomic_wavefronts"}
-CASES = {c.name: c for c in patterns.all_cases()}
+CASES = {c.name: c for c in (*patterns.all_cases(), *patterns_async.all_cases())}
 
 
 @cache
 def recorded() -> dict[str, dict[str, Any]]:
     """launch -> its recording, with the counters of all files."""
     out: dict[str, dict[str, Any]] = {}
-    for path in sorted([*DATA.glob("counters*.json"), *DATA.glob("async*.json")]):
+    for path in sorted(p for n in ("counters", "async", "hopper") for p in DATA.glob(f"{n}*.json")):
         for r in json.loads(path.read_text())["recordings"]:
             kept = out.setdefault(r["name"], {**r, "counters": {}})
             kept["counters"] = {**kept["counters"], **r["counters"]}
@@ -69,7 +71,8 @@ def test_the_patterns_are_frozen_and_enough() -> None:
     assert len(patterns.generated()) >= 100
     gallery = list(patterns.gallery())
     assert len({c.kernel for c in gallery}) >= 12
-    assert len(CASES) == len(gallery) + len(patterns.generated()), "names are unique"
+    ours = len(gallery) + len(patterns.generated()) + len(patterns_async.all_cases())
+    assert len(CASES) == ours, "names are unique"
     blocks = [c.grid[0] * c.grid[1] * c.grid[2] for c in CASES.values()]
     assert max(blocks) <= 132, "at most one block for each SM of an H200"
 
