@@ -48,8 +48,8 @@ def machine(
     )
 
 
-def cuda(version: int, *gpus: list[object]) -> dict[str, object]:
-    return {"version": version, "gpus": gpus, "problem": ""}
+def cuda(version: int, *gpus: list[object], tma: bool = True) -> dict[str, object]:
+    return {"version": version, "gpus": gpus, "problem": "", "tma": tma}
 
 
 def skipped(diagnosis: Diagnosis) -> dict[str, str]:
@@ -151,6 +151,20 @@ def test_run_quick_gives_up() -> None:
     assert run_quick(["no-such-program-at-all"]) is None
     assert run_quick([sys.executable, "-c", "raise SystemExit(3)"]) is None
     assert run_quick([sys.executable, "-c", "print('hi')"]) == "hi\n"
+
+
+@pytest.mark.parametrize(("driver", "words", "found"), [
+    (cuda(13000, H200), "both (sm_90a", True),
+    (cuda(11080, H200, tma=False), "no cuTensorMapEncodeTiled", False),
+    (cuda(13000, ["A100", 80, 1]), "this is sm_80", False),
+    (cuda(13000, ["B200", 100, 1]), "TMA yes, wgmma no: sm_100", True),
+    (cuda(13000), "no GPU", False),
+    ({"version": 13000, "gpus": [H200], "problem": ""}, "no cuTensorMapEncodeTiled", False),
+])  # fmt: skip
+def test_tma_and_wgmma_have_a_line(driver: dict, words: str, found: bool) -> None:
+    facts = {f.name: f for f in examine(machine(LEARNER, driver=driver)).facts}
+    assert words in facts["TMA, wgmma"].text
+    assert facts["TMA, wgmma"].found == found
 
 
 def test_extra_follows_gpus_and_version() -> None:

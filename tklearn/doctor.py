@@ -59,7 +59,8 @@ if code == 0:
         lib.cuDeviceGetAttribute(ctypes.byref(minor), 76, i)
         gpus.append([name.value.decode(), 10 * major.value + minor.value, memory.value])
 problem = "" if code == 0 else "cuInit failed with code %d" % code
-print(json.dumps({"version": version.value, "gpus": gpus, "problem": problem}))
+tma = hasattr(lib, "cuTensorMapEncodeTiled")
+print(json.dumps({"version": version.value, "gpus": gpus, "problem": problem, "tma": tma}))
 """
 
 
@@ -113,11 +114,15 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Driver:
-    """The CUDA driver: newest CUDA it runs, as (major, minor), its GPUs, or what is wrong."""
+    """The CUDA driver: newest CUDA it runs, as (major, minor), its GPUs, or what is wrong.
+
+    `tma`: it has cuTensorMapEncodeTiled, which describes arrays to the copy engine.
+    """
 
     cuda: tuple[int, int] | None = None
     gpus: tuple[Gpu, ...] = ()
     problem: str = ""
+    tma: bool = False
 
     @property
     def extra(self) -> str | None:
@@ -207,7 +212,7 @@ def ask_driver(look: Look | None = None) -> Driver:
     problem = str(said["problem"])
     if not gpus and not problem:
         problem = "the NVIDIA driver sees no GPU"
-    return Driver(cuda, gpus, problem)
+    return Driver(cuda, gpus, problem, bool(said.get("tma")))
 
 
 def find_chromium(look: Look | None = None) -> str | None:
@@ -294,6 +299,22 @@ def _gpu_fact(look: Look, driver: Driver) -> Fact:
     return Fact("GPU", text)
 
 
+def _hopper_fact(driver: Driver) -> Fact:
+    """Whether kernels with TMA and wgmma run: sm_90a has both, newer GPUs TMA only."""
+    name = "TMA, wgmma"
+    if not driver.gpus:
+        return Fact(name, "on the simulator only: no GPU", False)
+    gpu = driver.gpus[0]
+    if gpu.sm < 90:
+        return Fact(name, f"on the simulator only: they need sm_90, this is sm_{gpu.sm}", False)
+    if not driver.tma:
+        why = "the driver has no cuTensorMapEncodeTiled (CUDA 12 brings it)"
+        return Fact(name, f"on the simulator only: {why}", False)
+    if gpu.sm > 90:
+        return Fact(name, f"TMA yes, wgmma no: sm_{gpu.sm} lacks it (sm_90a has it: H100, H200)")
+    return Fact(name, "both (sm_90a; the driver has cuTensorMapEncodeTiled)")
+
+
 def _nvcc_fact(look: Look) -> Fact:
     nvcc = look.which("nvcc")
     said = look.run([nvcc, "--version"]) if nvcc else None
@@ -347,6 +368,7 @@ def examine(look: Look) -> Diagnosis:
         Fact("NumPy", numpy or "not installed", bool(numpy)),
         _blas_threads(look),
         _gpu_fact(look, driver),
+        _hopper_fact(driver),
         *cuda_facts,
         _nvcc_fact(look),
         *tool_facts,
