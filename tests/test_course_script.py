@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = (ROOT / "course").read_text()
+TESTS = ["nbgrader", "numba", "torch"]  # with dask and dev, the extras of `./course test`
 
 
 @pytest.fixture
@@ -199,7 +200,7 @@ def test_extras_add_up_and_are_remembered(course: ModuleType, fake: FakeInstall)
     course.set_up("lab", ["torch"])
     course.set_up("test", [])
     cuda = [] if sys.platform == "darwin" else ["gpu"]
-    assert fake.installs == [["torch"], ["dev", *cuda, "numba", "torch"]]
+    assert fake.installs == [["torch"], ["dask", "dev", *cuda, *TESTS]]
 
 
 def test_the_driver_chooses_the_cuda_extra(
@@ -209,9 +210,9 @@ def test_the_driver_chooses_the_cuda_extra(
     monkeypatch.setattr(course, "driver_extra", lambda: "gpu12")
     course.set_up("lab", [])
     course.set_up("test", [])
-    assert fake.installs == [["gpu12"], ["dev", "gpu12", "numba", "torch"]]
+    assert fake.installs == [["gpu12"], ["dask", "dev", "gpu12", *TESTS]]
     course.set_up("lab", ["gpu"])
-    assert fake.installs[-1] == ["dev", "gpu", "numba", "torch"]
+    assert fake.installs[-1] == ["dask", "dev", "gpu", *TESTS]
 
 
 def test_no_cuda_on_macos(
@@ -220,7 +221,7 @@ def test_no_cuda_on_macos(
     monkeypatch.setattr(sys, "platform", "darwin")
     course.set_up("test", [])
     course.set_up("test", [])
-    assert fake.installs == [["dev", "numba", "torch"]]
+    assert fake.installs == [["dask", "dev", *TESTS]]
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])

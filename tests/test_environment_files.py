@@ -55,7 +55,7 @@ def test_gpu_parts_are_in_the_gpu_file_alone() -> None:
 
 def test_every_dependency_has_a_lower_and_an_upper_bound() -> None:
     extras = PROJECT["optional-dependencies"]
-    assert set(extras) == {"torch", "gpu", "gpu12", "numba", "nbgrader", "dev"}
+    assert set(extras) == {"torch", "gpu", "gpu12", "numba", "nbgrader", "dask", "dev"}
     tools = {"packaging"}  # numbered by year, never breaking
     for line in [*PROJECT["dependencies"], *(x for lines in extras.values() for x in lines)]:
         requirement = Requirement(line)
