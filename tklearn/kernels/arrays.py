@@ -5,6 +5,7 @@ Knows NumPy, CuPy and torch arrays; knows no kernel.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -78,32 +79,45 @@ def vector_width(n: int, *arrays: Array) -> int:
 
 def for_tma(*arrays: Array, stored: Array | None = None) -> None:
     """Error TK410 unless starts, outer strides and rows stored to are multiples of 16 bytes."""
-    for a in (*arrays, *([stored] if stored else [])):
-        if traced(a.obj) or not a.size:
+    for a in arrays if stored is None else (*arrays, stored):
+        if traced(a.obj) or 0 in a.shape:
             continue
         unit = 16 // a.itemsize
-        fit(
-            a is not stored or a.shape[-1] % unit == 0,
-            f"TMA stores {unit} elements at a time, and the result has rows of {a.shape[-1]}",
-            "make it wider, or use a kernel that stores from registers",
-        )
         outer = [s for s, n in zip(a.strides[:-1], a.shape[:-1], strict=True) if n > 1]
-        odd = [s for s in outer if s <= 0 or s % unit]
-        what = f"an array of shape {a.shape}"
-        hint = f"TMA takes multiples of {unit} elements: make a wider array, and pass a view of it"
-        fit(not odd, f"{what} has an outer stride of {odd and odd[0]} elements", hint)
-        fit(a.ptr % 16 == 0, f"{what} does not start at a multiple of 16 bytes", hint)
+        if a.ptr % 16 or any(s <= 0 or s % unit for s in outer):
+            _not_for_tma(a, unit, outer)
+        if a is stored and a.shape[-1] % unit:
+            fit(
+                False,
+                f"TMA stores {unit} elements at a time, and the result has rows of {a.shape[-1]}",
+                "make it wider, or use a kernel that stores from registers",
+            )
+
+
+def _not_for_tma(a: Array, unit: int, outer: list[int]) -> None:
+    odd = [s for s in outer if s <= 0 or s % unit]
+    what = f"an array of shape {a.shape}"
+    hint = f"TMA takes multiples of {unit} elements: make a wider array, and pass a view of it"
+    fit(not odd, f"{what} has an outer stride of {odd and odd[0]} elements", hint)
+    fit(False, f"{what} does not start at a multiple of 16 bytes", hint)
 
 
 def multiprocessors(x: Array) -> int:
     """Of the GPU where the array lives; for an array on the host, of the H200 that is simulated."""
     if x.device == "cpu":
         return device("H200").sms
-    if x.library == "torch":
+    return _of_gpu(x.library, int(x.device.partition(":")[2] or 0))
+
+
+@cache
+def _of_gpu(library: str, index: int) -> int:
+    if library == "torch":
         import torch
 
-        return torch.cuda.get_device_properties(x.obj.device).multi_processor_count
-    return x.obj.device.attributes["MultiProcessorCount"]
+        return torch.cuda.get_device_properties(index).multi_processor_count
+    import cupy
+
+    return cupy.cuda.Device(index).attributes["MultiProcessorCount"]
 
 
 def launch(kernel: tk.Kernel, grid: Any, *args: Any, options: dict[str, Any], **consts: Any) -> Any:

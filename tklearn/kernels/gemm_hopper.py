@@ -19,7 +19,7 @@ After ThunderKittens' producer/consumer template (HazyResearch, kernels/matmul) 
 warp-specialised persistent GEMM; the order of tiles is Triton's grouping.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import tklearn as tk
@@ -77,6 +77,7 @@ COSTS: dict[Config, tuple[float, float]] = {
 }
 
 
+@lru_cache(maxsize=1024)
 def choose(m: int, n: int, k: int, blocks: int) -> Config:
     """The tiles with which `blocks` multiprocessors are done first, by COSTS.
 
