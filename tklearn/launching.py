@@ -280,10 +280,25 @@ def check_outputs(k: Kernel, spec: ir.Kernel, arrays: list[Any]) -> None:
 
 def unread_axis(spec: ir.Kernel, grid: tuple[int, int, int]) -> str:
     """A grid axis with several blocks that the kernel never asks for: they all do the same work."""
-    bodies = [spec.body, *(f.body for f in spec.functions)]
-    read = {n.name for b in bodies for n in ir.walk(b) if isinstance(n, ir.Special)}
+    read, _ = _asked(spec)
     axes = (a for a, n in zip("xyz", grid, strict=True) if n > 1 and f"blockIdx.{a}" not in read)
     return next(axes, "")
+
+
+def _asked(spec: ir.Kernel) -> tuple[set[str], dict[ir.Sym, set[int]]]:
+    """The indices that a kernel reads, and the lines whose operations name each array."""
+    kept = spec.__dict__.get("_asked")
+    if kept is None:
+        bodies = [spec.body, *(f.body for f in spec.functions)]
+        read = {n.name for b in bodies for n in ir.walk(b) if isinstance(n, ir.Special)}
+        lines: dict[ir.Sym, set[int]] = {}
+        for s in ir.walk(spec.body):
+            if isinstance(s, ir.Do):
+                for v in s.args:
+                    if isinstance(v, ir.Var) and isinstance(v.type, GL):
+                        lines.setdefault(v.sym, set()).add(s.loc.line)
+        kept = spec.__dict__["_asked"] = (read, lines)
+    return kept
 
 
 def astray(
@@ -293,15 +308,12 @@ def astray(
     than half: most often the sign of coordinates in elements. A small or ragged array is not one:
     it is reached in full.
     """
-    found = []
+    found: list[str] = []
+    if not clipped:
+        return found
+    _, named = _asked(spec)
     for sym, a in zip(spec.params, args, strict=True):
-        if not isinstance(sym.type, GL):
-            continue
-        used = {
-            s.loc.line
-            for s in ir.walk(spec.body)
-            if isinstance(s, ir.Do) and any(isinstance(v, ir.Var) and v.sym is sym for v in s.args)
-        }
+        used = named.get(sym, set())
         past = {n: clipped[n] for n in sorted(used & clipped.keys())}
         size = sym.type.dtype.itemsize
         moved = sum(_moved(lines.get(n, {}), past.get(n, 0) * size) for n in used)
