@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from tklearn.course.extract import from_cells
 from tklearn.course.items import ITEMS
 from tklearn.course.verdict import Verdict
 
-LIMIT = 5.0  # seconds until a hopeless kernel is answered, on a machine that has time
 HEAD = "import tklearn as tk\nfrom tklearn import block, blockIdx, threadIdx, warp\n"
 
 
@@ -60,12 +58,17 @@ for j in range(4):
 def test_hopeless_kernels_are_answered(body: str) -> None:
     worker.start()
     ask(copy(GOOD))
-    start, cpu = time.monotonic(), os.times()
     verdict = ask(copy(body))
     assert not verdict
     assert len(verdict.message) > 20
-    assert time.monotonic() - start < LIMIT + 10 * (os.times().system - cpu.system) + 10
+    assert "took more than" not in verdict.message, "its own limits come before the last one"
     assert ask(copy(GOOD)).passed, "the next check works"
+
+
+def test_the_promise_of_five_seconds() -> None:
+    """In processor time, since other tests run on the same cores."""
+    assert worker.CPU_SECONDS < 5
+    assert worker.WALL_SECONDS > 3 * worker.CPU_SECONDS
 
 
 def test_helpers_that_call_each_other() -> None:
@@ -194,7 +197,10 @@ def test_hostile_pages(name: str, tmp_path: Path) -> None:
     """Each page runs in a Python of its own, as a notebook's kernel does."""
     words, attack = ATTACKS[name]
     page = tmp_path / "page.py"
-    page.write_text(f"import numpy as np\n{SKELETON}\n{attack}\nprint(tk.check('M1'))\n", "utf-8")
+    page.write_text(
+        f"import numpy as np\nimport tklearn.course\n{SKELETON}\n{attack}\nprint(tk.check('M1'))\n",
+        "utf-8",
+    )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, str(page)], cwd=tmp_path, env=env, capture_output=True, text=True,

@@ -277,7 +277,7 @@ def judge(item: KernelItem, answer: Answer, cases: list[Case], outcomes: list[Ou
         return replace(no, message=not_here)
     for rule in item.rules:
         if not rule.holds(facts):
-            wrong = _misconception(item, facts, None, None, "")
+            wrong = _misconception(item, facts, None, None, "", right=True)
             return replace(no, message=wrong or f"the results are right, but: {rule.says}")
     return _scored(item, cases, outcomes, facts, no)
 
@@ -322,7 +322,7 @@ def facts_of(answer: Answer, outcomes: list[Outcome]) -> Facts:
     for o in outcomes:
         total.update(o.total)
     last = outcomes[-1] if outcomes else Outcome()
-    return Facts(calls, "\n".join(texts), dict(total), last.shared_bytes, last.warps)
+    return Facts(calls, "\n".join(texts), total, last.shared_bytes, last.warps)
 
 
 def _distractor(item: KernelItem, answer: Answer) -> str:
@@ -338,10 +338,12 @@ def _joined(*texts: str) -> str:
 
 
 def _misconception(
-    item: KernelItem, facts: Facts, case: Case | None, outputs: Any, error: str
+    item: KernelItem, facts: Facts, case: Case | None, outputs: Any, error: str, right: bool = False
 ) -> str:
     """What the first misconception that fits is told, "" for none."""
     for w in item.wrong:
+        if w.costs and not right:
+            continue
         if w.error and error not in w.error.split():
             continue
         if bool(error) != bool(w.error) or (w.when is not None and not w.when(facts)):
@@ -459,7 +461,7 @@ def _scored(
     right = f"right: {where}; no fault in {runs} runs"
     if share >= 1.0:
         return replace(no, passed=True, score=float(item.points), message=_joined(right, *parts))
-    says = _misconception(item, facts, None, None, "")
+    says = _misconception(item, facts, None, None, "", right=True)
     return replace(
         no,
         score=round(item.points * share, 2),

@@ -150,7 +150,7 @@ class Facts:
 
     calls: Counter[str]
     text: str
-    total: dict[str, int] = field(default_factory=dict)
+    total: Counter[str] = field(default_factory=Counter)
     shared_bytes: int = 0
     warps: int = 0
 
@@ -163,13 +163,15 @@ class Wrong:
         says: what the learner is told: what they seem to think, and why it is not so.
         gives: the output it leads to (several: a dict), from the inputs by keyword.
         error: the codes of errors it leads to: "TK500 TK501".
-        when: any other sign, from the Facts.
+        when: any other sign, from the Facts. costs: only where the results are right, but cost too
+            much or break a rule.
     """
 
     says: str
     gives: Callable[..., Any] | None = None
     error: str = ""
     when: Callable[[Facts], bool] | None = None
+    costs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

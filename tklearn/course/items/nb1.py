@@ -12,7 +12,7 @@ PER_BLOCK = 1024  # numbers: 256 threads with 4 each
 def _copy(rng: np.random.Generator, n: int) -> Case:
     x = rng.standard_normal(n, dtype=np.float32)
     grid = -(-n // PER_BLOCK)
-    return Case(says=f"{n} numbers", grid=grid, args={"n": n, "x": x, "y": Out((n,))})
+    return Case(says=f"{n} number{'s' * (n > 1)}", grid=grid, args={"n": n, "x": x, "y": Out((n,))})
 
 
 M1 = KernelItem(
@@ -34,7 +34,7 @@ M1 = KernelItem(
     ),
     kernels=("copy",),
     case=_copy,
-    sizes=(1, 2, 3, 1000, 4096, 5001),
+    sizes=(4096, 1, 2, 3, 1000, 5001),
     hidden=(7, 1023, 1025, 9999),
     expected=lambda n, x: x,
     work=(
@@ -60,10 +60,12 @@ M1 = KernelItem(
             says="the four numbers of one lane lie side by side, but a lane asks for one of them "
             "at a time. The 32 lanes ask together, and there they are four numbers apart: each "
             "request touches four times the sectors it uses",
+            costs=True,
             when=lambda f: f.total["global_ld_sectors"] > 8 * f.total["global_ld_requests"],
         ),
         Wrong(
             says="the loads are side by side, the stores are not: both sides of the copy count",
+            costs=True,
             when=lambda f: f.total["global_st_sectors"] > 8 * f.total["global_st_requests"],
         ),
     ),

@@ -85,7 +85,8 @@ P3 = Predict(
                 "the same bank is no conflict where it is the same word: it is read once for all": (
                     lambda group, **_: group
                 ),
-                "equal words are read once, whoever wants them": lambda group, **_: 32 // group,
+                "the different words lie in different banks": lambda group, **_: 32 // group,
+                "32 lanes ask, but for few different words": lambda **_: 32,
             },
             why="A word that several lanes want is read once for all of them.",
         ),
@@ -99,6 +100,7 @@ P3 = Predict(
                 "16 bytes a lane go in transactions of 8 lanes; each meets all banks once": (
                     lambda **_: 8
                 ),
+                "128 words in 32 banks are four for each bank": lambda **_: 32,
             },
             why="Four transactions of 8 lanes, one pass each: no conflict.",
         ),
@@ -146,7 +148,7 @@ K1 = KernelItem(
     ),
     kernels=("transpose",),
     case=_transpose,
-    sizes=((1, 1), (2, 3), (3, 2), (32, 32), (40, 70)),
+    sizes=((32, 32), (1, 1), (2, 3), (3, 2), (40, 70)),
     hidden=((1, 33), (31, 64), (65, 31), (96, 32)),
     expected=lambda src: src.T,
     runs=RACES,
@@ -169,6 +171,7 @@ K1 = KernelItem(
         Wrong(
             says="padding works, and it costs memory: here the tile must stay 32 x 32, and the "
             "words change places inside their rows",
+            costs=True,
             when=lambda f: f.shared_bytes > 4096,
         ),
         Wrong(
@@ -187,16 +190,19 @@ K1 = KernelItem(
         ),
         Wrong(
             says="the words of a column still lie in one bank: the place must depend on the row",
+            costs=True,
             when=lambda f: f.total["shared_ld_wavefronts"] > 12 * f.total["shared_ld_ideal"],
         ),
         Wrong(
             says="better, but some rows still share a bank: all 32 rows need another place for the "
             "same word",
+            costs=True,
             when=lambda f: f.total["shared_ld_wavefronts"] > 1.1 * f.total["shared_ld_ideal"],
         ),
         Wrong(
             says="now the writes queue: for a fixed row, neighbouring words must go to different "
             "banks, too",
+            costs=True,
             when=lambda f: f.total["shared_st_wavefronts"] > 1.1 * f.total["shared_st_ideal"],
         ),
     ),

@@ -76,7 +76,7 @@ S1 = Order(
         Line("g", "    warp.store(C, acc, (blockIdx.y * 4 + warpid(), blockIdx.x))"),
     ),
     case=_product,
-    sizes=((1, 1, 1), (2, 3, 2), (64, 64, 64), (40, 70, 33)),
+    sizes=((64, 64, 64), (1, 1, 1), (2, 3, 2), (40, 70, 33)),
     hidden=((3, 1, 5), (65, 64, 64), (100, 130, 17)),
     expected=_exact,
     tolerance=_rounding,
