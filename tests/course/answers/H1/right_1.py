@@ -1,0 +1,3 @@
+import tklearn as tk
+
+tk.predict("H1", a="C", b="C", c="B", d="C", e="A")

@@ -1,0 +1,4 @@
+# words: the two languages differ
+import tklearn as tk
+
+tk.predict("H1", a="C", b="C", c="B", d="A", e="A")

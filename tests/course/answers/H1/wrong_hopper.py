@@ -1,0 +1,4 @@
+# words: four warps together
+import tklearn as tk
+
+tk.predict("H1", a="C", b="C", c="B", d="C", e="C")

@@ -1,0 +1,4 @@
+# words: runs on the tensor cores
+import tklearn as tk
+
+tk.predict("H1", a="C", b="C", c="B", d="C", e="B")

@@ -1,0 +1,3 @@
+import tklearn as tk
+
+tk.predict("P1", a="4", b="16", c="32")

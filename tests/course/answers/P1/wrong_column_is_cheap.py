@@ -1,0 +1,4 @@
+# words: a whole row apart
+import tklearn as tk
+
+tk.predict("P1", a=4, b=16, c=4)

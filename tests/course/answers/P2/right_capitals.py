@@ -1,0 +1,3 @@
+import tklearn as tk
+
+tk.predict("P2", a="Depends", b="PASS", c="Reported")

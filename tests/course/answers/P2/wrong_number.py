@@ -1,0 +1,4 @@
+# words: is not it
+import tklearn as tk
+
+tk.predict("P2", a=1, b="pass", c="reported")
