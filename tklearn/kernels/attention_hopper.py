@@ -107,14 +107,13 @@ def make(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2) -
             warp.zero(total)
             warp.neg_infty(top)
             mine = (row + wg) * 64  # the first query of this warpgroup
-            here = tk.ring(STAGES)  # where K of the next block is
+            here = tk.ring(STAGES)  # where K and V of this block are
             last = tk.ring(STAGES)  # where V of the block before it is
 
             wait(q_here, 0)
             wait(k_full[here.stage], here.phase)
             warpgroup.mm_ABt(att, q[wg], k[here.stage])
             warpgroup.mma_async_wait()
-            here.advance()
             if KEYS > K.rows:
                 warp.right_fill(att, K.rows, NEG_INF)
             if CAUSAL:
@@ -124,12 +123,12 @@ def make(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2) -
             att = tk.exp2(att * scale - top * scale)
             total = tk.row_sum(att, total)
             warp.copy(p, att)
+            wait(v_full[here.stage], here.phase)
+            here.advance()
 
             for j in range(1, blocks):
                 wait(k_full[here.stage], here.phase)
                 warpgroup.mm_ABt(att, q[wg], k[here.stage])  # the next scores ...
-                here.advance()
-                wait(v_full[last.stage], last.phase)
                 warpgroup.mma_AB(o, p, v[last.stage])  # ... and the last block's P V
                 warpgroup.mma_async_wait(1)  # the scores are there; P V may still run
                 if (j + 1) * KEYS > K.rows:
@@ -143,13 +142,16 @@ def make(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2) -
                 att = tk.exp2(att * scale - now)
                 keep = tk.exp2(before - now)
                 total = tk.row_sum(att, total * keep)
+                # V of this block, for the next turn. Asked here, between the exponentials and the
+                # wait for P V, which the compiler would otherwise put before them.
+                wait(v_full[here.stage], here.phase)
+                here.advance()
                 warpgroup.mma_async_wait()  # P V is done: o, p and v are free
                 arrive(empty[last.stage])
                 last.advance()
                 o *= keep
                 warp.copy(p, att)
 
-            wait(v_full[last.stage], last.phase)
             warpgroup.mma_AB(o, p, v[last.stage])
             warpgroup.mma_async_wait()
             o /= total
@@ -254,7 +256,6 @@ def persistent(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int 
                 wait(k_full[here.stage], here.phase)
                 warpgroup.mm_ABt(att, q[wg], k[here.stage])
                 warpgroup.mma_async_wait()
-                here.advance()
                 if KEYS > K.rows:
                     warp.right_fill(att, K.rows, NEG_INF)
                 if CAUSAL:
@@ -264,12 +265,12 @@ def persistent(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int 
                 att = tk.exp2(att * scale - top * scale)
                 total = tk.row_sum(att, total)
                 warp.copy(p, att)
+                wait(v_full[here.stage], here.phase)
+                here.advance()
 
                 for j in range(1, blocks):
                     wait(k_full[here.stage], here.phase)
                     warpgroup.mm_ABt(att, q[wg], k[here.stage])
-                    here.advance()
-                    wait(v_full[last.stage], last.phase)
                     warpgroup.mma_AB(o, p, v[last.stage])
                     warpgroup.mma_async_wait(1)
                     if (j + 1) * KEYS > K.rows:
@@ -283,6 +284,8 @@ def persistent(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int 
                     att = tk.exp2(att * scale - now)
                     keep = tk.exp2(before - now)
                     total = tk.row_sum(att, total * keep)
+                    wait(v_full[here.stage], here.phase)
+                    here.advance()
                     warpgroup.mma_async_wait()
                     arrive(empty[last.stage])
                     last.advance()
@@ -290,7 +293,6 @@ def persistent(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int 
                     warp.copy(p, att)
 
                 arrive(q_empty[wg])  # all scores of this tile are made
-                wait(v_full[last.stage], last.phase)
                 warpgroup.mma_AB(o, p, v[last.stage])
                 warpgroup.mma_async_wait()
                 arrive(empty[last.stage])
