@@ -50,12 +50,15 @@ def consumers(D: int) -> int:
 
 
 @cache
-def make(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2) -> tk.Kernel:
-    """Q, Y (B, H, N, D), K, V (B, H, M, D): grid (N / (64 * consumers(D)), H, B).
+def make(
+    T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2, GROUPS: int = 0
+) -> tk.Kernel:
+    """Q, Y (B, H, N, D), K, V (B, H, M, D): grid (N / (64 * GROUPS), H, B).
 
+    GROUPS: warpgroups that compute, consumers(D) unless given.
     `scale` multiplies the scores, which are then powers of 2: LOG2E / sqrt(D).
     """
-    WG = consumers(D)
+    WG = GROUPS or consumers(D)
     FEWER, REGISTERS = (32, 160) if WG == 3 else (24, 240)  # of a lane: 512 and 504 in total
 
     @tk.kernel(warps=(WG + 1) * 4)
@@ -166,14 +169,16 @@ def make(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2) -
 
 
 @cache
-def persistent(T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2) -> tk.Kernel:
+def persistent(
+    T: Any = tk.bf16, D: int = 64, CAUSAL: bool = False, STAGES: int = 2, GROUPS: int = 0
+) -> tk.Kernel:
     """The same on a grid of any size: block i computes tiles i, i + gridDim.x, ...
 
     The next tile's queries and keys are on their way while this one is finished, and results leave
     through a tile of their own. Tiles are taken in sections of as many heads as L2 keeps K and V
     of, in a section those with the most keys first.
     """
-    WG = consumers(D)
+    WG = GROUPS or consumers(D)
     FEWER, REGISTERS = (32, 160) if WG == 3 else (24, 240)
 
     @tk.kernel(warps=(WG + 1) * 4)
@@ -316,6 +321,8 @@ PLANS: dict[str, dict[str, Any]] = {
     "3 stages": {"stages": 3},
     "persistent": {"variant": "persistent"},
     "persistent, 3 stages": {"variant": "persistent", "stages": 3},
+    "2 groups": {"groups": 2, "stages": 3},
+    "persistent, 2 groups": {"variant": "persistent", "groups": 2, "stages": 3},
 }
 """Options of `plan` that a benchmark compares with the usual ones."""
 
@@ -327,13 +334,15 @@ def plan(
     variant: str = "simple",
     stages: int = 2,
     blocks: int = 132,
+    groups: int = 0,
 ) -> tuple[tk.Kernel, Any]:
     """A kernel and its grid for q of a shape; `blocks`: multiprocessors, for the persistent one."""
     batch, heads, n, d = shape
-    tiles = cdiv(n, 64 * consumers(d))
+    groups = groups or consumers(d)
+    tiles = cdiv(n, 64 * groups)
     if variant == "simple":
-        return make(T, d, causal, stages), (tiles, heads, batch)
-    return persistent(T, d, causal, stages), min(tiles * heads * batch, blocks)
+        return make(T, d, causal, stages, groups), (tiles, heads, batch)
+    return persistent(T, d, causal, stages, groups), min(tiles * heads * batch, blocks)
 
 
 def run(
