@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE / "probes"), str(HERE.parent)]
 
 import micro  # noqa: E402
+import micro_more  # noqa: E402
 from keep import watch  # noqa: E402
 
 from tklearn.lang.errors import LaunchError  # noqa: E402
@@ -221,9 +222,65 @@ def copies() -> Iterator[Case]:
                 yield Case("copy_ring", p, kernel, blocks, args, (48, 240))
 
 
+def more() -> Iterator[Case]:
+    """micro_more.py: tensor cores, the L1 cache, register tiles, DRAM, the reach of the L2."""
+    x = Array("bfloat16", (256, 256), "half")
+    for m, n, k, ks in (
+        (64, 64, 64, 32), (64, 64, 64, 16), (32, 64, 64, 32), (32, 32, 64, 64), (16, 64, 64, 64),
+    ):  # fmt: skip
+        for w in (4, 8):
+            y = Array("float32", (m * w * SMS, n))
+            shapes = [(-1, 0)] if m != 16 else [(-1, 0), (-1, 1), (0, 0), (1, 0), (8, 0)]
+            for pad, turned in shapes:
+                p = {"m": m, "n": n, "k": k, "ks": ks, "pad": pad, "turned": turned, "warps": w}
+                kernel = micro_more.step(w, m, n, k, ks, pad, turned)
+                yield Case("step", p, kernel, SMS, (N, x, y), (32, 160))
+    for groups in (1, 2, 3):
+        for n in (32, 64, 128, 192, 256):
+            for deep in (1, 4):
+                for registers in (0, 1):
+                    if groups == 3 and n > 128:
+                        continue
+                    p = {"groups": groups, "n": n, "deep": deep, "registers": registers}
+                    y = Array("float32", (64 * groups * SMS, n))
+                    kernel = micro_more.group(groups, n, deep, registers)
+                    yield Case("group", p, kernel, SMS, (N, x, y), (32, 160))
+    z = Array("float32", (1024,), "half")
+    for width in (0, 1, 2, 4):
+        for w in (4, 16, 32):
+            p = {"width": width, "warps": w}
+            yield Case("cached", p, micro_more.cached(w, width), SMS, (N, z, LINES), (64, 320))
+    for write in (0, 1):
+        for half in (0, 1):
+            for w in (4, 8):
+                p = {"write": write, "half": half, "warps": w}
+                big = Array("bfloat16" if half else "float32", (32 * w * 16 * SMS, 64))
+                kernel = micro_more.register_tiles(w, write, half)
+                yield Case("register_tiles", p, kernel, SMS, (N, big, big), (1, 4, 12))
+    for kib in (1024, 4096, 32768, 65536, 524288):
+        x1 = Array("float32", (kib * 256,), "half")
+        y1 = Array("float32", (kib * 256,))
+        for cold in (True, False):
+            p = {"kib": kib, "arrays": 2}
+            yield Case("elements", p, micro_more.copy1, kib, (x1, y1), cold=cold)
+            p = {"kib": kib, "arrays": 3}
+            yield Case("elements", p, micro_more.add1, kib, (x1, x1, y1), cold=cold)
+    for w in (8, 32):
+        yield Case("fused", {"warps": w}, micro_more.fused(w), SMS, (N, LINES), (32, 160))
+    for hop in (517, 16411):  # every load from DRAM: 128 and 256 MiB, one line after the other
+        x2 = Array("int32", (1 << 28,), f"chain:{hop}")
+        args = (N, x2, LINES)
+        yield Case("far", {"hop": hop}, micro.global_chain(1), SMS, args, (8000, 16000))
+    x3 = Array("bfloat16", (1024 * MIB // 128, 64))
+    args = (N, 1024 * MIB // 16384, x3, LINES)
+    kernel = micro.tma_ring(128, 64, 8, 1024 * MIB // 16384 // SMS)
+    reach = tuple(range(4, 41, 2))  # 16 KiB for each SM and turn, and 8 more: 26 to 100 MB
+    yield Case("footprint", {"rows": 128, "stages": 8}, kernel, SMS, args, reach)
+
+
 def cases() -> list[Case]:
     """All of them, in the order in which they run."""
-    parts = (launches, arithmetic, products, memory, copies, barriers, warpgroups, transfers)
+    parts = (launches, arithmetic, products, memory, copies, barriers, warpgroups, transfers, more)
     return [c for part in parts for c in part()]
 
 
@@ -252,11 +309,12 @@ def compile_case(i: int) -> str:
     return f"{case.group} {case.params}: {facts}"
 
 
-def compile_all() -> list[str]:
-    """Compiles every case in several processes."""
+def compile_all(only: list[str] | None = None) -> list[str]:
+    """Compiles every case (of some groups) in several processes."""
+    chosen = [i for i, c in enumerate(cases()) if not only or c.group in only]
     context = multiprocessing.get_context("fork")
     with concurrent.futures.ProcessPoolExecutor(mp_context=context) as pool:
-        return list(pool.map(compile_case, range(len(cases())), chunksize=8))
+        return list(pool.map(compile_case, chosen, chunksize=4))
 
 
 def numpy_type(name: str) -> Any:
@@ -319,7 +377,7 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     start = time.time()
-    said = compile_all()
+    said = compile_all(options.only)
     print(f"compiled {len(said)} cases: {time.time() - start:.1f} s", flush=True)
     if options.compile:
         print("\n".join(said))
