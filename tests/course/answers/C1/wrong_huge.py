@@ -1,0 +1,15 @@
+# words: TK408|TK205
+import tklearn as tk
+from tklearn import block, blockIdx, laneid, threadIdx, warp, warpid
+
+
+@tk.kernel(warps=1)
+def rmsnorm(x: tk.gl_fl, w: tk.gl_fl, y: tk.gl_fl, eps: tk.f32):
+    t = tk.rt_fl(16, 256)
+    big = tk.shared_array(tk.f32, 100000, 100000)
+    weights = tk.row_vec(256)
+    warp.load(t, x, (blockIdx.x, 0))
+    warp.load(weights, w, (0,))
+    t *= tk.rsqrt(tk.row_sum(t * t) / float(x.cols) + eps)
+    t *= weights
+    warp.store(y, t, (blockIdx.x, 0))

@@ -1,0 +1,12 @@
+# words: several blocks write
+import tklearn as tk
+from tklearn import block, blockIdx, laneid, threadIdx, warp, warpid
+
+
+@tk.kernel(threads=256)
+def swiglu(a: tk.gl_fl, b: tk.gl_fl, y: tk.gl_fl):
+    for j in range(4):
+        i = blockIdx.x * 256 + j * 256 + threadIdx.x
+        if i < y.cols:
+            v = a[i]
+            y[i] = v / (1.0 + tk.exp(-v)) * b[i]

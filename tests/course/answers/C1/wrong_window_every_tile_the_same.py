@@ -1,0 +1,24 @@
+# words: same way
+import tklearn as tk
+from tklearn import block, blockIdx, laneid, threadIdx, warp, warpid
+
+NEG = float("-inf")
+
+
+@tk.kernel(warps=4)
+def window_scores(Q: tk.gl_hf, K: tk.gl_hf, S: tk.gl_fl, scale: tk.f32):
+    q = tk.rt_hf(16, 64)
+    k = tk.rt_hf(64, 64)
+    s = tk.rt_fl(16, 64)
+    mine = blockIdx.y * 4 + warpid()
+    if blockIdx.x <= K.rows:
+        warp.load(q, Q, (mine, 0))
+        warp.load(k, K, (blockIdx.x, 0))
+        warp.zero(s)
+        warp.mma_ABt(s, q, k)
+        s *= scale
+        d = warpid() * 16
+        warp.tril(s, d, NEG)
+    else:
+        warp.neg_infty(s)
+    warp.store(S, s, (mine, blockIdx.x))

@@ -1,0 +1,2 @@
+# words: names no line yet
+order = []

@@ -1,0 +1,2 @@
+# words: forgets the tiles before
+order = ["d", "f", "i", "h", "a", "b", "e"]

@@ -1,0 +1,2 @@
+# words: what no line has made yet
+order = ["i", "c", "f", "h", "a", "b", "e"]

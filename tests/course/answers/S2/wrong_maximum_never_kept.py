@@ -1,0 +1,2 @@
+# words: never replaced
+order = ["c", "f", "i", "h", "a", "b"]

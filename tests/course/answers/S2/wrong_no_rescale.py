@@ -1,0 +1,2 @@
+# words: never scaled down
+order = ["c", "f", "i", "h", "b", "e"]

@@ -1,0 +1,2 @@
+# words: a line stands twice
+order = ["c", "c", "f", "i", "h", "a", "b", "e"]

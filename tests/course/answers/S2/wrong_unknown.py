@@ -1,0 +1,2 @@
+# words: there is no line 'z'
+order = ["c", "f", "i", "h", "a", "b", "z"]
