@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from tklearn import access
-from tklearn.course.item import RACES, Case, KernelItem, Out, Predict, Question, Rule, Work, Wrong
+import tklearn as tk
+from tklearn import access, block, threadIdx, warp, warpid
+from tklearn.course.item import (
+    RACES,
+    Case,
+    Facts,
+    KernelItem,
+    Out,
+    Predict,
+    Question,
+    Rule,
+    Work,
+    Wrong,
+)
+from tklearn.viz.swizzle import address_map
 
 LANE = np.arange(32)
 
@@ -208,4 +222,218 @@ K1 = KernelItem(
     ),
 )
 
-ITEMS = (P3, K1)
+
+# --------------------------------------------------------------------------------------------- M2
+ROW = 64 * 2  # bytes of a row of a tile of 64 x 64 numbers of 2 bytes
+
+
+def _copy(rng: np.random.Generator, size: tuple[int, int]) -> Case:
+    rows, cols = size
+    x = rng.standard_normal(size, dtype=np.float32).astype(np.float16)
+    grid = (-(-cols // 64), -(-rows // 64))
+    args = {"x": x, "y": Out((rows, cols), np.float16)}
+    return Case(says=f"{rows} x {cols}", grid=grid, args=args)
+
+
+def _tile_passes(case: Case) -> float:
+    """A pass for each 128 bytes of each tile that is read."""
+    return case.grid[0] * case.grid[1] * 64
+
+
+def _pitch(f: Facts) -> int:
+    """Bytes from one row of the tile to the next."""
+    return f.shared_bytes // 64
+
+
+M2 = KernelItem(
+    id="M2",
+    topic="pad_for_ldmatrix",
+    title="A pad that keeps ldmatrix",
+    notebook="03_banks_padding_swizzle",
+    minutes=3,
+    points=3,
+    hints=(
+        "Where: the line `PAD = 0`. A row is 64 numbers of 2 bytes; with PAD more of them, how "
+        "many bytes further on does the next row begin, and in which bank is that?",
+        "Rule: ldmatrix takes pieces of 16 bytes, eight of them down a column. Each must begin at "
+        "a multiple of 16 bytes, and the eight must lie in different groups of four banks.",
+        "A worked sibling, for numbers of 4 bytes: a row of 32 of them is 128 bytes. One more "
+        "makes 132: no multiple of 16. Four more make 144: a multiple of 16, and each row begins "
+        "four banks further on.",
+    ),
+    kernels=("through",),
+    case=_copy,
+    sizes=((64, 64), (1, 1), (2, 3), (3, 2), (40, 70)),
+    hidden=((3, 65), (64, 130), (63, 64)),
+    expected=lambda x: x,
+    runs=RACES,
+    work=(
+        Work(
+            says="passes over the banks to read the tile (wavefronts)",
+            metrics=("shared_ld_wavefronts",),
+            ideal=_tile_passes,
+            full=1.05,
+            zero=2.0,
+        ),
+    ),
+    rules=(
+        Rule(
+            says="the tile is padded, and no more than it must be: at most 16 bytes a row",
+            holds=lambda f: 64 * ROW < f.shared_bytes <= 64 * (ROW + 16),
+        ),
+    ),
+    wrong=(
+        Wrong(
+            says="padding by one works for columns of single words. ldmatrix takes 16 bytes at a "
+            "time, and rows that are no multiple of 16 bytes put an end to it: the load falls "
+            "back to single numbers",
+            costs=True,
+            when=lambda f: f.shared_bytes > 0 and _pitch(f) % 16 > 0,
+        ),
+        Wrong(
+            says="a swizzle cures it, too, and needs no memory: it comes later in the lesson. "
+            "Here leave swizzle=0 and find the pad",
+            costs=True,
+            when=lambda f: (
+                f.shared_bytes <= 64 * ROW
+                and f.total["shared_ld_wavefronts"] <= 1.05 * f.total["shared_ld_ideal"]
+            ),
+        ),
+        Wrong(
+            says="all rows begin in the same bank, so that the eight pieces of a column queue: the "
+            "next row must begin in another one",
+            costs=True,
+            when=lambda f: _pitch(f) % ROW == 0,
+        ),
+        Wrong(
+            says="rows begin at multiples of 16 bytes, but after a few rows the same banks come "
+            "again: the smallest step that ldmatrix allows meets most of them",
+            costs=True,
+            when=lambda f: f.total["shared_ld_wavefronts"] > 1.05 * f.total["shared_ld_ideal"],
+        ),
+        Wrong(
+            says="this pad works, and a smaller one works as well: shared memory is scarce",
+            costs=True,
+            when=lambda f: f.shared_bytes > 64 * (ROW + 16),
+        ),
+        Wrong(
+            says="the tile is read before all warps have filled their part: keep block.sync()",
+            error="TK500 TK501 TK503",
+        ),
+    ),
+)
+
+
+# ------------------------------------------------------------------------------------ in the lesson
+@tk.kernel(threads=(32, 8))
+def _plain(src: tk.gl_fl, dst: tk.gl_fl):
+    tile = tk.shared_array(tk.f32, 32, 32)
+    for j in range(0, 32, 8):
+        tile[threadIdx.y + j, threadIdx.x] = src[threadIdx.y + j, threadIdx.x]
+    block.sync()
+    for j in range(0, 32, 8):
+        dst[threadIdx.y + j, threadIdx.x] = tile[threadIdx.x, threadIdx.y + j]
+
+
+@tk.kernel(warps=4)
+def _padded(x: tk.gl_hf, y: tk.gl_hf, PAD: tk.const):
+    s = tk.shared(tk.st_hf(64, 64, swizzle=0, pad=PAD))
+    t = tk.rt_hf(16, 64)
+    block.load(s, x, (0, 0))
+    block.sync()
+    warp.load(t, s.subtile(16, 64, (warpid(), 0)))
+    warp.store(y, t, (warpid(), 0))
+
+
+SLOW = ("first", "second", "both", "neither")
+THAN = ("fewer", "as many", "more")
+ROWS = ("none", "some", "all")
+
+
+@cache
+def _slow() -> str:
+    """Which lines with the tile take more passes than they must."""
+    x = np.zeros((32, 32), np.float32)
+    t = _plain.sim[1](x, np.empty_like(x)).total
+    queues = [t[f"shared_{s}_wavefronts"] > t[f"shared_{s}_ideal"] for s in ("st", "ld")]
+    return {(1, 0): "first", (0, 1): "second", (1, 1): "both", (0, 0): "neither"}[tuple(queues)]
+
+
+@cache
+def _by_one() -> str:
+    """Passes with a pad of one number, compared with those without a pad."""
+    x = np.zeros((64, 64), np.float16)
+    one, none = (
+        _padded.sim[1](x, np.empty_like(x), PAD=p).total["shared_ld_wavefronts"] for p in (1, 0)
+    )
+    return THAN[0] if one < none else THAN[1] if one == none else THAN[2]
+
+
+@cache
+def _other_rows() -> str:
+    """How many rows of a swizzled tile hold numbers of another row, by its addresses."""
+    place = address_map(tk.st_hf(64, 64)).place
+    away = (place // ROW != np.arange(64)[:, None]).any(axis=1)
+    return ROWS[2] if away.all() else ROWS[1] if away.any() else ROWS[0]
+
+
+N3 = Predict(
+    id="N3",
+    topic="lesson",
+    title="Predictions of this lesson",
+    notebook="03_banks_padding_swizzle",
+    minutes=1,
+    points=0,
+    questions=(
+        Question(
+            name="slow",
+            text="A block writes a square of 32 x 32 words into shared memory along its rows "
+            "(first) and reads it along its columns (second). Where do lanes queue for a bank?",
+            truth=lambda: _slow(),
+            choices=SLOW,
+            wrong={
+                "along a row, the 32 lanes of a warp go to 32 different banks": lambda: SLOW[0],
+                "one of the two goes along a row, to 32 different banks": lambda: SLOW[2],
+                "look at a column: a row has 32 words, so one row down is the same bank": (
+                    lambda: SLOW[3]
+                ),
+            },
+            why="One row down is 32 words further on: the same bank.",
+        ),
+        Question(
+            name="one",
+            text="A tile of 64 x 64 numbers of 2 bytes is read by ldmatrix, in pieces of 16 bytes. "
+            "Each row is made one number longer. Compared with no padding, the passes are then ...",
+            truth=lambda: _by_one(),
+            choices=THAN,
+            wrong={
+                "padding by one works for columns of single words. Here a row would begin at no "
+                "multiple of 16 bytes, where ldmatrix cannot read": lambda: THAN[0],
+                "ldmatrix cannot read rows that begin at no multiple of 16 bytes; what takes its "
+                "place is not the same": lambda: THAN[1],
+            },
+            why="Without ldmatrix, every number is fetched alone.",
+        ),
+        Question(
+            name="rows",
+            text="A swizzle gives the pieces of a tile other places. In how many of its rows does "
+            "a number of another row lie then?",
+            truth=lambda: _other_rows(),
+            choices=ROWS,
+            wrong={
+                "a swizzle changes places inside a row: the row of a number stays": lambda: ROWS[1],
+                "the pieces change places inside their row: no row gets another's": lambda: ROWS[2],
+            },
+            why="A swizzle shuffles the pieces inside each row.",
+        ),
+    ),
+    hints=(
+        "Where: the bank of a word is its number modulo 32; a row of 32 words goes round once.",
+        "Rule: lanes queue where they want different words of one bank in one transaction.",
+        "A worked sibling: a square of 16 x 16 words. One row down is 16 banks further on, two "
+        "rows down is the first bank again: a column of 16 lies in two banks.",
+    ),
+)
+
+ITEMS = (P3, M2, K1)
+LESSON = (N3,)
