@@ -259,6 +259,13 @@ def test_pip_is_given_the_constraints_and_no_address(course: ModuleType) -> None
     assert course.pip_command([])[-1] == "."
 
 
+def test_a_folder_of_wheels_stands_for_the_network(course: ModuleType) -> None:
+    assert "--no-index" not in course.pip_command([])
+    (Path(course.HERE) / "wheels").mkdir()
+    command = course.pip_command(["torch"])
+    assert command[-5:] == ["--no-index", "--find-links", "wheels", "-e", ".[torch]"]
+
+
 def test_windows_paths(course: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course, "WINDOWS", True)
     assert course.in_venv("python").replace("\\", "/").endswith(".venv/Scripts/python.exe")

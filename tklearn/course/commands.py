@@ -1,4 +1,4 @@
-"""The course's part of the `tklearn` command: check, reset, progress, release."""
+"""The course's part of the `tklearn` command: check, reset, progress; and a class's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import time
 from pathlib import Path
 from typing import Any
+
+from tklearn.course import class_commands
 
 
 def add(commands: Any) -> None:
@@ -22,9 +24,7 @@ def add(commands: Any) -> None:
     sub = commands.add_parser("progress", help="what you have solved so far")
     sub.set_defaults(call=progress)
 
-    sub = commands.add_parser("release", help="make exercises/ from solutions/")
-    sub.add_argument("--exercises", action="store_true", required=True)
-    sub.set_defaults(call=release)
+    class_commands.add(commands)
 
 
 def _item(name: str) -> Any:
@@ -85,17 +85,4 @@ def progress(args: argparse.Namespace, rest: list[str]) -> int:
     from tklearn.course.progress import Progress
 
     print(Progress.now())
-    return 0
-
-
-def release(args: argparse.Namespace, rest: list[str]) -> int:
-    """Make exercises/ from solutions/."""
-    from tklearn.cli import CliError, checkout
-    from tklearn.course.release import BadSolution, make_exercises
-
-    try:
-        changed = make_exercises(checkout())
-    except BadSolution as e:
-        raise CliError(str(e)) from None
-    print("\n".join(f"exercises/{n}" for n in changed) or "exercises/ is as solutions/ says")
     return 0

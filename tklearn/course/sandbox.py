@@ -2,9 +2,9 @@
 
 A `Sandbox` is one child that stays warm. `ask` sends it a request and returns its answer, both
 plain data as JSON; inside.py is the child's side, and forks once more for each request, so that
-nothing stays of one request for the next. Where bubblewrap works, the child sees /usr, Python's folders and
-the tklearn package, all read-only, a small folder of its own in memory, no network, no other
-process, and cannot start one. Elsewhere only the limits of the system (rlimits) hold, and
+nothing stays of one request for the next. Where bubblewrap works, the child sees /usr, Python's
+folders and the tklearn package, all read-only, a small folder of its own in memory, no network and
+no other process, and cannot start one. Elsewhere only the limits of the system (rlimits) hold, and
 `weaker()` says what that means. This file knows nothing of exercises.
 """
 

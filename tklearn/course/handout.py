@@ -1,0 +1,201 @@
+"""`tklearn release -o OUT`: what each learner of a class gets.
+
+A bundle is the course without its solutions, its tests and the sizes of hidden tests, with the
+learner's number: it decides their questions, follows from the class's secret
+(marking.learner_seed), and shows at grading that a submission is theirs. class.json holds the
+secret and stays with the instructor. A folder of wheels, the same for all, makes `./course` work in
+a room without network.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from tklearn.course.feedback import Learner, page_name
+from tklearn.course.marking import learner_seed
+from tklearn.course.release import dumped, exercise, write
+
+TOP = "tklearn-course"
+FILES = (
+    "course", "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "constraints.txt",
+    "environment.yml", "environment-gpu.yml",
+)  # fmt: skip
+FOLDERS = ("notebooks", "docs", "tklearn")
+LARGEST_WHEELS = 1 << 30
+HEADS = {
+    "id": ("id", "id number", "sis user id", "student id"),
+    "name": ("name", "full name", "student"),
+    "email": ("email", "email address", "e-mail"),
+    "number": ("number", "canvas id"),
+    "login": ("login", "username", "sis login id"),
+    "section": ("section",),
+}
+
+
+class Problem(Exception):
+    """A bundle that cannot be made; the text says why."""
+
+
+# -------------------------------------------------------------------------------------- the class
+def roster(text: str) -> list[Learner]:
+    """Learners from a table with a line of heads: id, and name, email, number, login, section
+    where known; the heads of Moodle's and Canvas's lists do as well. Errors: Problem."""
+    lines = list(csv.reader(io.StringIO(text.lstrip("\ufeff"))))
+    if not lines:
+        raise Problem("the list of learners is empty")
+    heads = [h.strip().lower() for h in lines[0]]
+    at = {f: next((heads.index(n) for n in names if n in heads), -1) for f, names in HEADS.items()}
+    if "student" in heads and at["number"] < 0 and "id" in heads:  # Canvas: ID is its own number
+        at["number"] = heads.index("id")
+        at["id"] = heads.index("sis user id") if "sis user id" in heads else at["number"]
+    if at["id"] < 0:
+        raise Problem(f"the list of learners has no column id, only {', '.join(heads)}")
+    found: dict[str, Learner] = {}
+    for row in lines[1:]:
+        cells = {f: row[i].strip() if 0 <= i < len(row) else "" for f, i in at.items()}
+        if not any(cells.values()) or cells["name"].startswith("Points Possible"):
+            continue
+        if not cells["id"] or len(cells["id"]) > 100 or cells["id"] in found:
+            raise Problem(f"the list of learners: {cells['id']!r} is no id, or stands twice")
+        found[cells["id"]] = Learner(**cells)
+    return list(found.values())
+
+
+# ------------------------------------------------------------------------------------- the bundle
+def without_hidden(text: str) -> str:
+    """A module of items/ without the sizes of hidden tests."""
+    lines = text.encode().split(b"\n")
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    raw = bytearray(text.encode())
+    found = [
+        k.value
+        for n in ast.walk(ast.parse(text))
+        if isinstance(n, ast.Call)
+        for k in n.keywords
+        if k.arg == "hidden" and not isinstance(k.value, ast.Constant)
+    ]
+    for v in sorted(found, key=lambda v: (v.lineno, v.col_offset), reverse=True):
+        assert v.end_lineno is not None
+        assert v.end_col_offset is not None
+        begin = starts[v.lineno - 1] + v.col_offset
+        raw[begin : starts[v.end_lineno - 1] + v.end_col_offset] = b"()"
+    return raw.decode()
+
+
+def common(root: Path) -> dict[str, bytes]:
+    """The files that all learners get, by their path in the bundle. Errors: Problem."""
+    files = {n: (root / n).read_bytes() for n in FILES if (root / n).is_file()}
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            name = path.relative_to(root).as_posix()
+            hidden = any(p.startswith((".", "__pycache__")) for p in path.relative_to(root).parts)
+            if path.is_file() and not hidden and path.suffix != ".pyc":
+                files[name] = path.read_bytes()
+    for name, body in files.items():
+        if name.startswith("tklearn/course/items/"):
+            files[name] = without_hidden(body.decode()).encode()
+    solutions = sorted((root / "solutions").glob("*.ipynb"))
+    if not solutions:
+        raise Problem(f"there is no solution in {root}: a bundle is made from solutions/")
+    for path in solutions:
+        text = dumped(exercise(json.loads(path.read_text(encoding="utf-8")))).encode()
+        files[f"exercises/{path.name}"] = files[f".tklearn/exercises/{path.name}"] = text
+    return files
+
+
+def bundle(files: dict[str, bytes], learner: str, seed: int) -> bytes:
+    """One learner's zip; the same for the same class."""
+    own = json.dumps({"learner": learner, "seed": seed}).encode()
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, body in {**files, ".tklearn/learner.json": own}.items():
+            entry = zipfile.ZipInfo(f"{TOP}/{name}")
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o755 if name == "course" else 0o644) << 16
+            z.writestr(entry, body)
+    return out.getvalue()
+
+
+def release(
+    root: Path, out: Path, learners: list[Learner], secret: str = "",
+    told: Callable[[str], None] = print,
+) -> None:  # fmt: skip
+    """Writes class.json and learners/*.zip; without learners, one bundle for all.
+
+    The secret is the one given, else that of an earlier release into `out`, else a new one.
+    """
+    kept = out / "class.json"
+    if kept.is_file():
+        before = str(json.loads(kept.read_text(encoding="utf-8"))["secret"])
+        if secret not in ("", before):
+            raise Problem(f"{kept} holds another seed: name another folder")
+        secret = before
+    secret = secret or secrets.token_hex(16)
+    files = common(root)
+    (out / "learners").mkdir(parents=True, exist_ok=True)
+    said = {"secret": secret, "learners": [asdict(x) for x in learners]}
+    write(kept, json.dumps(said, indent=1))
+    kept.chmod(0o600)
+    for x in learners or [Learner("")]:
+        seed = learner_seed(secret, x.id) if learners else 0
+        path = out / "learners" / (f"{page_name(x.id)}.zip" if learners else "course.zip")
+        part = path.with_suffix(".part")
+        part.write_bytes(bundle(files, x.id, seed))
+        os.replace(part, path)
+    told(f"{max(len(learners), 1)} bundles in {out / 'learners'}; keep {kept} to yourself")
+
+
+# -------------------------------------------------------------------------------------- the wheels
+def requirements(root: Path, extras: Iterable[str]) -> list[str]:
+    """What a bundle installs, with what builds its package."""
+    said = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [*said["build-system"]["requires"], *said["project"]["dependencies"]]
+    for e in extras:
+        if e not in said["project"]["optional-dependencies"]:
+            raise Problem(f"there is no extra {e!r}")
+        wanted += said["project"]["optional-dependencies"][e]
+    return wanted
+
+
+def wheels(
+    root: Path, out: Path, extras: Iterable[str] = (), platforms: Iterable[str] = (),
+    python: str = "", run: Callable[[list[str]], int] = subprocess.call,
+) -> int:  # fmt: skip
+    """Fills OUT/wheels with all that ./course installs; its size in bytes. Errors: Problem.
+
+    platforms: pip's names (win_amd64, macosx_11_0_arm64, manylinux_2_28_x86_64); this machine's
+    without. python: "3.12"; this one's version without.
+    """
+    folder = out / "wheels"
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
+    command += ["--only-binary=:all:", "-c", str(root / "constraints.txt"), "-d", str(folder)]
+    command += ["--progress-bar=off", "-q"]
+    if python:
+        command += ["--python-version", python]
+    wanted = requirements(root, extras)
+    for p in list(platforms) or [""]:
+        if run([*command, *(["--platform", p] if p else []), *wanted]):
+            raise Problem("pip could not download the wheels")
+    sizes = {p.name: p.stat().st_size for p in folder.iterdir()}
+    total = sum(sizes.values())
+    if total > LARGEST_WHEELS:
+        most = sorted(sizes, key=lambda n: -sizes[n])[:3]
+        raise Problem(
+            f"{total / 2**30:.1f} GiB of wheels, more than 1 GiB a learner; the largest: "
+            f"{', '.join(most)}. Release with fewer extras or platforms"
+        )
+    return total
