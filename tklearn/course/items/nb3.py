@@ -295,7 +295,7 @@ M2 = KernelItem(
             "Here leave swizzle=0 and find the pad",
             costs=True,
             when=lambda f: (
-                f.shared_bytes <= 64 * ROW
+                0 < f.shared_bytes <= 64 * ROW
                 and f.total["shared_ld_wavefronts"] <= 1.05 * f.total["shared_ld_ideal"]
             ),
         ),
@@ -303,7 +303,7 @@ M2 = KernelItem(
             says="all rows begin in the same bank, so that the eight pieces of a column queue: the "
             "next row must begin in another one",
             costs=True,
-            when=lambda f: _pitch(f) % ROW == 0,
+            when=lambda f: f.shared_bytes > 0 and _pitch(f) % ROW == 0,
         ),
         Wrong(
             says="rows begin at multiples of 16 bytes, but after a few rows the same banks come "

@@ -237,6 +237,12 @@ def _small_product(rng: np.random.Generator, size: tuple[int, int, int]) -> Case
     return Case(says=case.says, grid=(-(-n // 16), -(-m // 16)), args=case.args)
 
 
+def _instructions(case: Case) -> float:
+    """Two a block and step of 16."""
+    x, y = case.grid
+    return x * y * 2 * -(-case.args["A"].shape[1] // 16)
+
+
 def _stored(place: Any) -> Any:
     """What comes out if register i of a lane goes to place(lane, i) of each piece of 16 x 16, a
     fragment's element for another one; where two go to one place, the last one stays."""
@@ -290,6 +296,13 @@ K2 = KernelItem(
             ideal=lambda case: case.args["A"].shape[0] * -(-case.args["B"].shape[1] // 8),
             full=2.7,
             zero=6.0,
+        ),
+        Work(
+            says="instructions of the tensor core",
+            metrics=("tensor_instructions",),
+            ideal=_instructions,
+            full=1.0,
+            zero=2.0,
         ),
     ),
     rules=(

@@ -350,6 +350,10 @@ K3 = KernelItem(
 
 
 # --------------------------------------------------------------------------------------------- F3
+def _announced(f: Facts) -> int:
+    return f.calls["tma.expect"] + f.calls["tma.expect_bytes"]
+
+
 F3 = KernelItem(
     id="F3",
     topic="wrong_bytes",
@@ -399,11 +403,12 @@ F3 = KernelItem(
             says="more bytes are announced than the loads of a step bring: everybody waits, for "
             "ever, for bytes that nobody sends",
             error="TK507",
-            when=lambda f: f.calls["tma.expect"] + f.calls["tma.expect_bytes"] > 0,
+            when=lambda f: _announced(f) > 0 and "while" not in f.text,
         ),
         Wrong(
             says="nobody announces bytes, so that nobody arrives: the phase of full never ends",
             error="TK507",
+            when=lambda f: _announced(f) == 0,
         ),
         Wrong(
             says="fewer bytes are announced than come: the phase could end with half of the data "

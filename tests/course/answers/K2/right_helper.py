@@ -1,0 +1,34 @@
+import tklearn as tk
+from tklearn import blockIdx, laneid, warp
+
+
+@tk.device
+def row_of(i):
+    return laneid() // 4 + 8 * (i // 2 % 2)
+
+
+@tk.device
+def col_of(i):
+    return 2 * (laneid() % 4) + i % 2 + 8 * (i // 4)
+
+
+@tk.device
+def put(to, row, col, value):
+    if row < to.rows and col < to.cols:
+        to[row, col] = value
+
+
+@tk.kernel(warps=1)
+def product(A: tk.gl_hf, B: tk.gl_hf, C: tk.gl_fl):
+    a = tk.rt_hf(16, 16)
+    b = tk.rt_hf(16, 16, tk.col)
+    acc = tk.rt_fl(16, 16)
+    warp.zero(acc)
+    for k in range((A.cols + 15) // 16):
+        warp.load(a, A, (blockIdx.y, k))
+        warp.load(b, B, (k, blockIdx.x))
+        warp.mma_AB(acc, a, b)
+    first_row = blockIdx.y * 16  # of this block's piece
+    first_col = blockIdx.x * 16
+    for i in tk.static_range(8):
+        put(C, first_row + row_of(i), first_col + col_of(i), acc.reg(i))

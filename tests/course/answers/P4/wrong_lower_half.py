@@ -1,0 +1,4 @@
+# words: eight rows below
+import tklearn as tk
+
+tk.predict("P4", lane=15, register=2, row=6, shared_by=4, b_lane=26)

@@ -1,0 +1,4 @@
+# words: register: 0 is not it
+import tklearn as tk
+
+tk.predict("P4", lane=15, register=0, row=14, shared_by=4, b_lane=26)

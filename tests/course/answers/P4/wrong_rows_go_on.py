@@ -1,0 +1,4 @@
+# words: take row % 8
+import tklearn as tk
+
+tk.predict("P4", lane=47, register=2, row=14, shared_by=4, b_lane=26)

@@ -1,0 +1,4 @@
+# words: would be reading order
+import tklearn as tk
+
+tk.predict("P4", lane=15, register=2, row=14, shared_by=2, b_lane=26)
