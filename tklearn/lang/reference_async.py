@@ -106,6 +106,10 @@ Before that, nothing may touch the accumulator or A in registers, and nothing ma
 an `arrive` that frees a stage stands after the wait. The newest groups may go on while the warps
 compute something else, which is how softmax hides behind the second product of attention.
 
+The order of what does not depend on each other is the compiler's, and it likes to put a wait first, before
+arithmetic that could have run beside the product. A wait for a semaphore between the two keeps them in
+order: attention_hopper asks there for the next V.
+
 `fence=False` and `commit=False` leave out what each call otherwise begins and ends with, for several
 products in one group.
 
@@ -123,7 +127,10 @@ barrier at the same time need two numbers: `warpgroup.sync(warpgroup.groupid() +
 
 A block's registers are shared out evenly at its start. A producer needs few and a consumer many, so
 `warpgroup.decrease_registers(n)` gives some back and `warpgroup.increase_registers(n)` takes them: n is
-a multiple of 8 from 24 to 256, all four warps call it, and what is taken must have been given.
+a multiple of 8 from 24 to 256, all four warps call it, and what is taken must have been given: 384 threads
+start with 168 each, so three warpgroups may hold 504 in all (measured on an H200). Where more is asked for
+by `if`s on the warpgroup's number alone, the launch on a GPU is refused; the simulator finds all of them
+deadlocked.
 """
 
 ASYNC_GROUPS: list[tuple[str, str, Callable[[Op], bool]]] = [
