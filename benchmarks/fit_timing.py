@@ -93,13 +93,27 @@ def latencies(m: Measured) -> dict[str, float]:
         "math": m.cycles("lane_op", op="fadd", warps=1) / 8,
         "shuffle": m.cycles("lane_op", op="shuffle", warps=1) / 8,
         "shared": m.cycles("shared", stride=1, warps=1) / 8,
-        "l1": m.cycles("chain", kib=16, warps=1, blocks=m.sms),
+        "l1": _hits(m, l2),
         "l2": l2,
-        "dram": m.cycles("chain", kib=1024 * 1024, warps=1, blocks=m.sms),
+        "dram": l2 + _farther(m),
         "mma": m.cycles("mma", m=16, n=16, k=16, warps=4, dtype="bf16"),
         "wgmma": max(statistics.median(steps[n] - work[n] for n in steps), 0.0),
         "tma": max(box - l2 - engine["tma_issue"] - 16 * engine["tma_box"], 0.0),
     }
+
+
+def _hits(m: Measured, l2: float) -> float:
+    """A chain through 128 lines: all loads after those hit the L1 cache."""
+    r = m.find("chain", kib=16, warps=1, blocks=m.sms)
+    (a, b), took = r["n"], np.diff(r["seconds"])[0] * r["ghz"] * 1e9
+    return float((took - (128 - a) * l2) / (b - 128))
+
+
+def _farther(m: Measured) -> float:
+    """What DRAM adds to the latency: single boxes of 4 KiB for each SM, all of them different (so
+    many that the L2 cache keeps none), against boxes that the L2 cache holds."""
+    far, near = (m.find("tma", rows=64, cols=32, stages=1, mib=x, blocks=m.sms) for x in (1024, 16))
+    return float((far["seconds"][1] - near["seconds"][1]) / far["n"][1] * far["ghz"] * 1e9)
 
 
 def tensor_cores(m: Measured) -> dict[str, Any]:
@@ -137,29 +151,35 @@ def memory(m: Measured) -> dict[str, float]:
 
     per_cycle = m.ghz * 1e9
     grids = (m.sms, 2 * m.sms)
-    read = max(rate(0, mib, b) for mib in (4, 16) for b in grids)
     dram_read = max(rate(0, 512, b) for b in grids)
     big, small = (m.seconds("copy", cold=True, kib=k) for k in (1048576, 262144))
     return {
         "sm_l2": rate(0, 16, 1) / per_cycle,
-        "l2_read": read / per_cycle,
+        "sm_write": rate(2, 16, 1) / per_cycle,
+        "l2_read": _l2_read(m),
         "l2_write": max(rate(2, mib, b) for mib in (4, 16) for b in grids) / per_cycle,
         "dram_read": dram_read,
         "dram_write": max(rate(2, 512, b) for b in grids),
         "dram_copy": 2 * (1048576 - 262144) * 1024 / (big - small),
-        "l2_bytes": _kept(m, rate, read, dram_read),
+        "l2_bytes": _kept(m, rate),
     }
 
 
-def _kept(m: Measured, rate: Any, read: float, dram: float) -> float:
-    """Up to which footprint less than half of a stream comes from DRAM."""
-    kept = 4.0
-    for mib in (16, 24, 32, 40, 48, 64):
-        far = (1 / rate(0, mib, m.sms) - 1 / read) / (1 / dram - 1 / read)
-        if far > 0.5:
-            break
-        kept = mib
-    return kept * (1 << 20)
+def _l2_read(m: Measured) -> float:
+    """All SMs read different places by TMA, and none of it twice: the L1 cache has no part in it."""
+    took = m.cycles("tma", rows=256, cols=64, stages=4, mib=16, blocks=m.sms)
+    return 256 * 128 * m.sms / took
+
+
+def _kept(m: Measured, rate: Any) -> float:
+    """Up to which footprint less than half of a stream that is read and written goes to DRAM."""
+    near, far = rate(1, 4, m.sms), rate(1, 512, m.sms)
+    kept = 0.0
+    for blocks in (m.sms, 2 * m.sms):
+        r = m.find("stream", write=1, mib=32, blocks=blocks)["params"]
+        if (1 / rate(1, 32, blocks) - 1 / near) / (1 / far - 1 / near) < 0.5:
+            kept = max(kept, 2 * 4096.0 * r["warps"] * r["tiles"] * r["blocks"])
+    return kept
 
 
 def sharing(m: Measured) -> dict[str, float]:
@@ -191,10 +211,25 @@ def launches(m: Measured) -> dict[str, float]:
         a, b = (m.seconds("launch", warps=warps, blocks=g) for g in grids)
         return (b - a) / (grids[1] - grids[0]) * m.ghz * 1e9
 
+    # The straight line of short kernels, at no repetitions: what they take besides their loop.
+    names = ("iadd", "imul", "idiv", "fadd", "shuffle", "branch")
+    rows = [m.find("lane_op", op=x, warps=1) for x in names]
+    bare = statistics.median(
+        r["seconds"][0] - r["n"][0] * np.diff(r["seconds"])[0] / np.diff(r["n"])[0] for r in rows
+    )
+    launch = m.seconds("launch", warps=1, blocks=m.sms)
+    cold, warm = (m.seconds("copy", cold=c, kib=64) for c in (True, False))
+    empty = m.seconds("launch", cold=True, warps=4, blocks=1) - m.seconds(
+        "launch", warps=4, blocks=1
+    )
+    start = float(bare) - launch
+    farther = _farther(m) / m.ghz / 1e9
     adds = m.find("atomic", n=33)["seconds"][0] - m.find("atomic", n=1)["seconds"][0]
     return {
         "launch": m.seconds("launch", warps=4, blocks=m.sms),
         "launch_cold": m.seconds("launch", cold=True, warps=4, blocks=m.sms),
+        "start": start,
+        "start_cold": start + max(cold - warm - empty - farther, 0.0),
         "dispatch": more(1),
         "block": more(32) * m.sms * 2,  # of blocks of 32 warps an SM holds two
         "atomic": adds / (32 * 16 * m.sms) * m.ghz * 1e9,

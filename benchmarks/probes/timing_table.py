@@ -26,11 +26,13 @@ def predict(t: Timed, spec: Any, row: Row, warm: bool) -> Any:
 def compare(rows: list[Row], launches: list[Timed], spec_of: Callable[[Timed], Any]) -> list[Row]:
     """For each launch that was measured: what the model says of it, and its relative error."""
     by_name = {t.name: t for t in launches}
+    code = _registers(rows, by_name)
     out = []
     for row in rows:
         t = by_name.get(row["name"])
         if t is None or "cold" not in row:
             continue
+        row = row | {"registers": code[_code(t)]}
         new = {
             "name": row["name"],
             "kernel": t.kernel,
@@ -46,6 +48,21 @@ def compare(rows: list[Row], launches: list[Timed], spec_of: Callable[[Timed], A
         new["error"] = new["cold_error"]
         out.append(new)
     return out
+
+
+def _code(t: Timed) -> Any:
+    return id(t.fn), tuple(sorted(t.consts.items()))
+
+
+def _registers(rows: list[Row], by_name: dict[str, Timed]) -> dict[Any, int | None]:
+    """Registers of each kernel as compiled: a launch whose binary came from the disk cache has 0 in
+    the file, another launch of the same kernel has the number; None (a guess) if none has."""
+    found: dict[Any, int | None] = {}
+    for row in rows:
+        if row["name"] in by_name:
+            key = _code(by_name[row["name"]])
+            found[key] = max(found.get(key) or 0, row.get("registers") or 0) or None
+    return found
 
 
 def summary(rows: list[Row]) -> dict[str, Any]:

@@ -163,7 +163,8 @@ class _Job:
         self.longer: list[Program] = []
 
     def estimate(self, lane: int, guessed: bool) -> Estimate:
-        launch = self.rates.launch if self.warm else self.rates.launch_cold
+        r = self.rates
+        launch = r.launch if self.warm else r.launch_cold
         if not self.blocks:
             return Estimate(launch, 0.0, self.ghz, self.gpu.name, self.resident, 0.0, lane,
                             guessed, {}, "launch", {}, self.rates.error)  # fmt: skip
@@ -191,6 +192,8 @@ class _Job:
         warps = self.spec.warps * len(played.ends)
         waits = {line: w / (span * warps) * len(played.ends) / max(self.resident, 1)
                  for line, w in sorted(played.waits.items())}  # fmt: skip
+        if sum(self.near):
+            launch += r.start if self.warm else r.start_cold
         seconds = launch + total / self.ghz / 1e9
         return Estimate(
             seconds, total, self.ghz, self.gpu.name, self.resident,
@@ -271,7 +274,7 @@ class _Job:
         self.dram_rate = dram / per_cycle
         return Share(
             l2_read=min(r.sm_l2, r.l2_read / self.active),
-            l2_write=min(r.sm_l2, r.l2_write / self.active),
+            l2_write=min(r.sm_write, r.l2_write / self.active),
             dram=min(dram / per_cycle / self.active, r.sm_l2),
             far_loads=far_loads,
             far_stores=far_stores,

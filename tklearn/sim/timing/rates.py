@@ -30,7 +30,7 @@ class Rates:
         mma: cycles of one m16n8k16 on a scheduler's tensor core; tf32's m16n8k8 as mma_tf32.
         wgmma: columns -> cycles of one m64nNk16.
         barrier: kind -> (cycles, cycles more for each warp) of a meeting.
-        sm_l2: bytes per cycle that one SM can draw from the L2 cache.
+        sm_l2, sm_write: bytes per cycle that one SM can draw from the L2 cache, and send to it.
         l2_read, l2_write: bytes per cycle of the L2 cache, for all SMs.
         sharing: how many SMs read one place at a time -> how much more they get together, since
             requests of neighbours are merged before the L2 cache.
@@ -38,6 +38,8 @@ class Rates:
         l2_bytes: how much of the L2 cache keeps data for a second use.
         tma_issue, tma_box: cycles of the TMA engine for each box, and for each 128 bytes.
         launch, launch_cold: seconds of an empty launch that follows another, of one timed alone.
+        start, start_cold: seconds until a kernel that does something has its first instructions and
+            parameters, and (cold) its first translations of addresses.
         block: cycles that one block more costs an SM. dispatch: cycles between two blocks that the
             GPU starts. atomic: cycles between two atomics on one address.
         error: median relative error on kernels that were not used to fit, as published.
@@ -51,6 +53,7 @@ class Rates:
     wgmma: dict[int, float]
     barrier: dict[str, tuple[float, float]]
     sm_l2: float
+    sm_write: float
     l2_read: float
     l2_write: float
     sharing: dict[int, float]
@@ -62,6 +65,8 @@ class Rates:
     tma_box: float
     launch: float
     launch_cold: float
+    start: float
+    start_cold: float
     block: float
     dispatch: float
     atomic: float

@@ -104,11 +104,12 @@ class Replay:
         self.order = 0
         self.out = Played()
         self.slot = 0
+        self.started = 0.0  # until when the GPU's dispatcher is busy with this SM's blocks
 
     def run(self, blocks: int, resident: int) -> Played:
         self.waiting_blocks = blocks
-        for i in range(min(blocks, resident)):
-            self._begin(i * self.share.sms * self.rates.dispatch)
+        for _ in range(min(blocks, resident)):
+            self._begin(0.0)
         while self.heap:
             t, _, who = heapq.heappop(self.heap)
             if type(who) is _Warp:
@@ -120,7 +121,10 @@ class Replay:
         return self.out
 
     def _begin(self, t: float) -> None:
+        """A block starts, once the dispatcher, which serves all SMs in turn, comes to it."""
         self.waiting_blocks -= 1
+        t = max(t, self.started)
+        self.started = t + self.share.sms * self.rates.dispatch
         warps = self.program.warps
         block = _Block(len(warps))
         for events, order in zip(warps, self.program.orders, strict=True):
