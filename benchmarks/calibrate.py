@@ -265,6 +265,12 @@ def more() -> Iterator[Case]:
             yield Case("elements", p, micro_more.copy1, kib, (x1, y1), cold=cold)
             p = {"kib": kib, "arrays": 3}
             yield Case("elements", p, micro_more.add1, kib, (x1, x1, y1), cold=cold)
+    for stages in (0, 2):  # rows of 130 bytes: nothing is aligned, and each element goes alone
+        for blocks in (1, SMS):
+            p = {"rows": 64, "warps": 4, "stages": stages, "blocks": blocks}
+            odd = Array("bfloat16", (2048 * 64, 65))
+            kernel = micro.copy_ring(4, 64, 64, stages)
+            yield Case("odd", p, kernel, blocks, (N, 2048, 15, odd, LINES), (8, 40))
     for w in (8, 32):
         yield Case("fused", {"warps": w}, micro_more.fused(w), SMS, (N, LINES), (32, 160))
     for hop in (517, 16411):  # every load from DRAM: 128 and 256 MiB, one line after the other
