@@ -88,6 +88,7 @@ def latencies(m: Measured) -> dict[str, float]:
     work = {n: m.cycles("wgmma", groups=1, n=n, late=1, registers=0) for n in (64, 128, 256)}
     engine = tma(m)
     l2 = m.cycles("chain", kib=4096, warps=1, blocks=m.sms)
+    far = _farther(m)
     box = m.cycles("tma", rows=16, cols=64, stages=1, mib=16, blocks=m.sms)
     return {
         "math": m.cycles("lane_op", op="fadd", warps=1) / 8,
@@ -95,7 +96,8 @@ def latencies(m: Measured) -> dict[str, float]:
         "shared": m.cycles("shared", stride=1, warps=1) / 8,
         "l1": _hits(m, l2),
         "l2": l2,
-        "dram": l2 + _farther(m),
+        "dram": l2 + far[0],
+        "dram_full": l2 + sum(far),
         "mma": m.cycles("mma", m=16, n=16, k=16, warps=4, dtype="bf16"),
         "wgmma": max(statistics.median(steps[n] - work[n] for n in steps), 0.0),
         "tma": max(box - l2 - engine["tma_issue"] - 16 * engine["tma_box"], 0.0),
@@ -109,11 +111,34 @@ def _hits(m: Measured, l2: float) -> float:
     return float((took - (128 - a) * l2) / (b - 128))
 
 
-def _farther(m: Measured) -> float:
-    """What DRAM adds to the latency: single boxes of 4 KiB for each SM, all of them different (so
-    many that the L2 cache keeps none), against boxes that the L2 cache holds."""
-    far, near = (m.find("tma", rows=64, cols=32, stages=1, mib=x, blocks=m.sms) for x in (1024, 16))
-    return float((far["seconds"][1] - near["seconds"][1]) / far["n"][1] * far["ghz"] * 1e9)
+def _farther(m: Measured) -> tuple[float, float]:
+    """What DRAM adds to the latency: idle, and more of it when it is busy all the time.
+
+    Single boxes of each SM, one after the other: all different, so many that the L2 cache keeps
+    none, against boxes that the L2 cache holds. A straight line over the bandwidth they get.
+    """
+    busy, more = [], []
+    top = _dram_read(m)
+    for rows, cols in ((64, 32), (64, 64), (128, 64)):
+        p = {"rows": rows, "cols": cols, "stages": 1, "blocks": m.sms}
+        far, near = (m.find("tma", mib=x, **p) for x in (1024, 16))
+        took = far["seconds"][1] / far["n"][1]
+        busy.append(rows * cols * 2 * m.sms / took / top)
+        more.append((took - near["seconds"][1] / near["n"][1]) * far["ghz"] * 1e9)
+    each, base = np.polyfit(busy, more, 1)
+    return max(float(base), 0.0), max(float(each), 0.0)
+
+
+def _dram_read(m: Measured) -> float:
+    return max(_stream(m, 0, 512, b) for b in (m.sms, 2 * m.sms))
+
+
+def _stream(m: Measured, write: int, mib: int, blocks: int) -> float:
+    """Bytes a second in one direction, of 16 warps with 4 KiB each under way."""
+    r = m.find("stream", write=write, mib=mib, blocks=blocks)
+    p = r["params"]
+    nbytes = 4096 * p["warps"] * p["tiles"] * p["blocks"]
+    return float(nbytes * np.diff(r["n"])[0] / np.diff(r["seconds"])[0])
 
 
 def tensor_cores(m: Measured) -> dict[str, Any]:
@@ -141,32 +166,39 @@ def barriers(m: Measured) -> dict[str, tuple[float, float]]:
 
 
 def memory(m: Measured) -> dict[str, float]:
-    """Bandwidths, from streams of 16 warps with 4 KiB each under way."""
+    """Bandwidths, from streams, and a copy."""
 
-    def rate(write: int, mib: int, blocks: int, moves: int = 1) -> float:
-        r = m.find("stream", write=write, mib=mib, blocks=blocks)
-        p = r["params"]
-        nbytes = 4096 * p["warps"] * p["tiles"] * p["blocks"] * moves
-        return float(nbytes * np.diff(r["n"])[0] / np.diff(r["seconds"])[0])
+    def rate(write: int, mib: int, blocks: int) -> float:
+        return _stream(m, write, mib, blocks)
 
     per_cycle = m.ghz * 1e9
     grids = (m.sms, 2 * m.sms)
-    dram_read = max(rate(0, 512, b) for b in grids)
     big, small = (m.seconds("copy", cold=True, kib=k) for k in (1048576, 262144))
     return {
         "sm_l2": rate(0, 16, 1) / per_cycle,
         "sm_write": rate(2, 16, 1) / per_cycle,
         "l2_read": _l2_read(m),
         "l2_write": max(rate(2, mib, b) for mib in (4, 16) for b in grids) / per_cycle,
-        "dram_read": dram_read,
+        "dram_read": _dram_read(m),
         "dram_write": max(rate(2, 512, b) for b in grids),
         "dram_copy": 2 * (1048576 - 262144) * 1024 / (big - small),
+        "dirty": _dirty(m, 2 * (1048576 - 262144) * 1024 / (big - small)),
         "l2_bytes": _kept(m, rate),
     }
 
 
+def _dirty(m: Measured, copy: float) -> float:
+    """When the L2 cache was emptied by writing something else, what comes in sends that out to
+    DRAM. How much for each byte, from a copy that the cache has room for, timed cold."""
+    kib = 16384
+    begun = launches(m)
+    took = m.seconds("copy", cold=True, kib=kib) - begun["launch_cold"] - begun["start_cold"]
+    moved = (took - latencies(m)["dram"] / m.ghz / 1e9) * copy
+    return min(max((moved / (kib * 1024) - 1) / 2, 0.0), 1.0)
+
+
 def _l2_read(m: Measured) -> float:
-    """All SMs read different places by TMA, and none of it twice: the L1 cache has no part in it."""
+    """All SMs read different places by TMA, so that no L1 cache has a part in it."""
     took = m.cycles("tma", rows=256, cols=64, stages=4, mib=16, blocks=m.sms)
     return 256 * 128 * m.sms / took
 
@@ -223,7 +255,7 @@ def launches(m: Measured) -> dict[str, float]:
         "launch", warps=4, blocks=1
     )
     start = float(bare) - launch
-    farther = _farther(m) / m.ghz / 1e9
+    farther = _farther(m)[0] / m.ghz / 1e9
     adds = m.find("atomic", n=33)["seconds"][0] - m.find("atomic", n=1)["seconds"][0]
     return {
         "launch": m.seconds("launch", warps=4, blocks=m.sms),

@@ -29,6 +29,7 @@ SAMPLES = 3  # blocks that are walked along an axis of the grid on which the wor
 STEADY = 0.04  # laps of a loop whose times differ by less are alike
 MOST = 6000  # events of a block that is walked to find out
 BUSY = 1500  # of blocks with more events than this, two are walked
+L1 = 256  # KiB of an SM for its L1 cache and shared memory
 SURVEYED = 512  # blocks of a wave whose places are compared
 
 
@@ -159,6 +160,9 @@ class _Job:
         self.active = max(min(self.blocks, gpu.sms), 1)
         self.each = -(-self.blocks // gpu.sms)  # blocks of the SM that has most
         self.resident = min(resident, self.each)
+        # The L1 cache: what resident blocks leave of it, for each warp.
+        left = (L1 << 10) - self.resident * (spec.shared_bytes + 1024)
+        self.sectors = max(left // 32 // (self.resident * spec.warps), 64)
         self.notes: list[str] = []
         self.longer: list[Program] = []
 
@@ -214,7 +218,9 @@ class _Job:
         return out[:: max(len(out) // 6, 1)]
 
     def _walk(self, block: tuple[int, int, int], laps: tuple[int, int]) -> Program:
-        made = Walker(self.spec, self.grid, self.params, block, self.costs, laps).walk()
+        made = Walker(
+            self.spec, self.grid, self.params, block, self.costs, laps, sectors=self.sectors
+        ).walk()
         self.notes += made.notes
         return made
 
@@ -253,15 +259,17 @@ class _Job:
         written = {a: min(float(sizes[a]), b) for a, b in stores.items()}
         footprint = sum(max(touched.get(a, 0.0), written.get(a, 0.0)) for a in sizes)
         fits = footprint <= r.l2_bytes
+        evicted = 0.0 if self.warm or not fits else r.dirty
         far_loads, far_stores = {}, {}
         for a, nbytes in loads.items():
             if fits:
                 far = 0.0 if self.warm else touched[a]
             else:
                 far = max(touched[a], survey.unique(a) * nbytes)
-            far_loads[a] = min(far / nbytes, 1.0) if nbytes else 0.0
+            far_loads[a] = min(far / nbytes, 1.0) * (1 + evicted) if nbytes else 0.0
         for a, nbytes in stores.items():
-            far_stores[a] = 0.0 if fits else min(written[a] / nbytes, 1.0) if nbytes else 0.0
+            far = evicted if fits else 1.0
+            far_stores[a] = min(written[a] / nbytes, 1.0) * far if nbytes else 0.0
         reads = sum(far_loads[a] * b for a, b in loads.items())
         writes = sum(far_stores[a] * b for a, b in stores.items())
         per_cycle = self.ghz * 1e9

@@ -26,7 +26,8 @@ class Rates:
     Attributes:
         ops: operation -> (issue slots, cycles of the special-function unit) for one register of
             each lane of a warp, on one of the SM's four parts.
-        latency: cycles from issue to use: math, shuffle, shared, l1, l2, dram, mma, wgmma, tma.
+        latency: cycles from issue to use: math, shuffle, shared, l1, l2, dram (idle, and as
+            dram_full when it is busy all the time), mma, wgmma, tma.
         mma: cycles of one m16n8k16 on a scheduler's tensor core; tf32's m16n8k8 as mma_tf32.
         wgmma: columns -> cycles of one m64nNk16.
         barrier: kind -> (cycles, cycles more for each warp) of a meeting.
@@ -36,6 +37,7 @@ class Rates:
             requests of neighbours are merged before the L2 cache.
         dram_read, dram_write, dram_copy: bytes per second.
         l2_bytes: how much of the L2 cache keeps data for a second use.
+        dirty: bytes that go to DRAM for each byte that comes into an L2 cache full of other data.
         tma_issue, tma_box: cycles of the TMA engine for each box, and for each 128 bytes.
         launch, launch_cold: seconds of an empty launch that follows another, of one timed alone.
         start, start_cold: seconds until a kernel that does something has its first instructions and
@@ -61,6 +63,7 @@ class Rates:
     dram_write: float
     dram_copy: float
     l2_bytes: float
+    dirty: float
     tma_issue: float
     tma_box: float
     launch: float

@@ -271,7 +271,11 @@ class Replay:
         if missing <= 0:
             return t + r.latency["l1"], max(self.l1, t) + r.latency["l1"]
         far = share.far_loads.get(e.array, 1.0)
-        wait = r.latency["l2"] + far * (r.latency["dram"] - r.latency["l2"]) + more
+        wait = r.latency["l2"] + more
+        if far:  # a busy DRAM has queues
+            busy = min(self.out.busy["DRAM"] / max(t, 1.0), 1.0)
+            idle, full = r.latency["dram"], r.latency["dram_full"]
+            wait += min(far, 1.0) * (idle + busy * (full - idle) - r.latency["l2"])
         nbytes = 32.0 * missing
         begin = max(t, self.read)
         cost = nbytes * share.merged.get(e.array, 1.0) / share.l2_read

@@ -27,7 +27,6 @@ SHORT = 6  # the least number of turns in a lap
 LONG = 3  # a loop of so many laps or more is cut
 UNROLL = 4  # a loop of unknown length is unrolled so far
 FETCHED = 16  # loads that the compiler moves before what uses them, at most
-L1_SECTORS = 4096  # 128 KiB
 
 
 class Walker(Moves):
@@ -42,9 +41,11 @@ class Walker(Moves):
         costs: Costs,
         laps: tuple[int, int] | None = None,
         survey: Survey | None = None,
+        sectors: int = 1024,
     ) -> None:
         super().__init__()
         self.spec, self.costs, self.survey = spec, costs, survey
+        self.most = sectors  # that the L1 cache keeps for this warp
         self.laps = laps  # of how many laps a long loop runs, and one inside it; None: all of it
         self.lap, self.cut = lap_of(spec), 0
         self.lanes = 32 if survey is None else len(block[0])
@@ -124,8 +125,7 @@ class Walker(Moves):
             store = e.kind in (P.STORE, P.TMA_STORE, P.ATOMIC)
             where = self.stored if store else self.loaded
             where[e.array] = where.get(e.array, 0.0) + 32.0 * (e.sectors - e.hits)
-            most = max(2 * L1_SECTORS // self.spec.warps, 256)  # warps share it
-            if e.kind == P.LOAD and sum(self.l1.values()) > most:
+            if e.kind == P.LOAD and sum(self.l1.values()) > self.most:
                 self.l1.clear()
         kind = e.kind
         if kind in HOISTED and self.fetched[kind] < FETCHED and self._early(e, kind):
