@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from tklearn.course.item import (
     Work,
     Wrong,
 )
+from tklearn.kernels import attention
 
 KEYS, D = 64, 64  # keys of a tile, numbers of a query
 HIDDEN = -1e30  # the score of a key that does not count
@@ -215,7 +217,7 @@ S2 = Order(
     topic="online_softmax",
     title="The online softmax, in order",
     notebook="06_flash_attention",
-    minutes=4,
+    minutes=3,
     points=4,
     hints=(
         "Where: ask of each line what it reads. Three read `new`, two read `keep`, one the old "
@@ -308,7 +310,7 @@ F4 = KernelItem(
     topic="missing_rescale",
     title="Right for one tile, wrong for two",
     notebook="06_flash_attention",
-    minutes=4,
+    minutes=3,
     points=4,
     hints=(
         "Where: inside the loop. Two things are summed over the tiles: `total`, and what else? "
@@ -381,7 +383,7 @@ K4 = KernelItem(
     topic="finish_the_tile",
     title="Finish the tile",
     notebook="06_flash_attention",
-    minutes=6,
+    minutes=5,
     points=6,
     hints=(
         "Where: three places. Before the maximum: which columns of `s` are no keys? In the loop: "
@@ -620,6 +622,16 @@ def _factor(query: int) -> Callable[..., float]:
     return truth
 
 
+@cache
+def _reads_of_a_key(n: int) -> int:
+    """How often attention over n words reads a row of K, counted on a run."""
+    q = np.zeros((1, 1, n, D), np.float16)
+    _, report = attention.run(q, q, q, report=True, check="off")
+    lines = list(report.lines.values())
+    rows = sum(x.get("cp_async_sectors", 0) for x in lines) / (2 * D * 2 / 32)
+    return round(rows / n)
+
+
 N6 = Predict(
     id="N6",
     topic="running_maximum",
@@ -628,7 +640,7 @@ N6 = Predict(
     minutes=2,
     points=0,
     params=lambda rng: {"scores": lesson_scores(int(rng.integers(1000))).tolist()},
-    intro="The keys come in three tiles of four. `top` is the largest score of a query so far.",
+    intro="The keys come in three tiles of four; top is the largest score of a query so far.",
     questions=(
         Question(
             name="top0",
@@ -672,5 +684,39 @@ N6 = Predict(
     ),
 )
 
+N6b = Predict(
+    id="N6b",
+    topic="reads_of_a_key",
+    title="How often a key is read",
+    notebook="06_flash_attention",
+    minutes=1,
+    points=0,
+    questions=(
+        Question(
+            name="reads",
+            text="512 queries in blocks of 64: how many times is each row of K read from global "
+            "memory?",
+            truth=lambda: _reads_of_a_key(512),
+            wrong={
+                "this is once for each query: the 64 queries of a block share a tile": (
+                    lambda: 512
+                ),
+                "each block brings its own copy: blocks share no registers and no shared memory": (
+                    lambda: 1
+                ),
+                "this is once for each warp: the four warps of a block share a tile": (
+                    lambda: 4 * _reads_of_a_key(512)
+                ),
+            },
+            why="Once for each block of 64 queries.",
+        ),
+    ),
+    hints=(
+        "Where: who brings a tile of K into shared memory, and who shares it?",
+        "Rule: a tile in shared memory serves the queries of its block, and no other block.",
+        "A worked sibling: 128 queries in blocks of 32 are four blocks, and each reads all keys.",
+    ),
+)
+
 ITEMS = (S2, F4, K4, K4b)
-LESSON = (N6,)
+LESSON = (N6, N6b)

@@ -49,7 +49,7 @@ def _read_once(says: str, ideal: Any, full: float = 1.25, zero: float = 2.2) -> 
 
 def _item(name: str, title: str, **rest: Any) -> KernelItem:
     fixed: dict[str, Any] = {"id": "C1", "topic": "capstone", "notebook": "07_your_own_kernel"}
-    return KernelItem(**fixed, title=title, minutes=14, points=10, kernels=(name,), **rest)
+    return KernelItem(**fixed, title=title, minutes=10, points=10, kernels=(name,), **rest)
 
 
 # ------------------------------------------------------------------------------------- RMSNorm
@@ -387,7 +387,7 @@ C1 = OneOf(
     topic="capstone",
     title="Your own kernel",
     notebook="07_your_own_kernel",
-    minutes=14,
+    minutes=10,
     points=10,
     hints=(
         "Where: choose the one whose sibling you know best: "
