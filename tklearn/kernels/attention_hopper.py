@@ -157,7 +157,7 @@ def make(
 
             warpgroup.mma_AB(o, p, v[last.stage])
             warpgroup.mma_async_wait()
-            o /= total
+            o *= 1.0 / total  # one division for each query
             warpgroup.store(q[wg], o)  # this warpgroup has read its queries for the last time
             tma.fence()  # TMA is to see these ordinary stores
             warpgroup.sync(wg + 1)  # of all four warps
@@ -302,7 +302,7 @@ def persistent(
                 warpgroup.mma_async_wait()
                 arrive(empty[last.stage])
                 last.advance()
-                o /= total
+                o *= 1.0 / total  # one division for each query
                 if warpgroup.warpid() == 0:
                     tma.store_async_read_wait()  # the last tile has left y[wg]
                 warpgroup.sync(wg + 1)
