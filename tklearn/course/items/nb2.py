@@ -226,7 +226,7 @@ F2 = KernelItem(
     topic="barrier_in_a_branch",
     title="A barrier in a branch",
     notebook="02_shared_memory_and_barriers",
-    minutes=4,
+    minutes=3,
     points=3,
     hints=(
         "Where: the `if`. With 96 numbers and 128 threads, which warps go into it, and which of "
@@ -320,6 +320,16 @@ def _count(y: tk.gl_fl):
     y[laneid()] = s[laneid()]
 
 
+@tk.kernel(threads=128)
+def _branch(n: tk.i32, x: tk.gl_fl, y: tk.gl_fl):
+    s = tk.shared_array(tk.f32, 128)
+    t = threadIdx.x
+    if t < n:
+        s[t] = x[t]
+        block.sync()
+        y[t] = s[t]
+
+
 def _code(kernel: Any, *args: Any) -> str:
     """The code of the fault that a run ends with, "" for none."""
     try:
@@ -327,6 +337,10 @@ def _code(kernel: Any, *args: Any) -> str:
     except TkError as e:
         return e.code
     return ""
+
+
+def _pair(n: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.zeros(n, np.float32), np.zeros(n, np.float32)
 
 
 def _zeros() -> np.ndarray:
@@ -364,6 +378,19 @@ N2 = Predict(
                 ),
             },
             why="Whatever the last block left: write before you read.",
+        ),
+        Question(
+            name="branch",
+            text="128 threads, 96 numbers, and block.sync() stands under `if i < n`. What becomes "
+            "of the warps that come to it?",
+            truth=lambda: "they wait" if _code(_branch, 96, *_pair(96)) == "TK506" else "they pass",
+            choices=("they pass", "they wait"),
+            wrong={
+                "the barrier counts the threads of the whole block, and 32 of them never come": (
+                    lambda: "they pass"
+                ),
+            },
+            why="The barrier waits for the whole block, and one warp never comes.",
         ),
     ),
     hints=(
