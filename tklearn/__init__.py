@@ -6,6 +6,7 @@ The public names, nothing else. `import tklearn as tk` loads neither CuPy nor to
 from tklearn import access as access
 from tklearn.comparison import compare
 from tklearn.doctor import doctor
+from tklearn.explained import explain
 from tklearn.kernel import Kernel, device, intrinsic, kernel, torch_op
 from tklearn.lang.errors import Deadlock, KernelFault, LaunchError, Race, SourceError, TkError
 from tklearn.lang.names import (

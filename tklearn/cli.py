@@ -223,6 +223,21 @@ def record(args: argparse.Namespace, rest: list[str]) -> int:
     return main(rest)
 
 
+def explain(args: argparse.Namespace, rest: list[str]) -> int:
+    """Print the page of an error code, or the list of all codes."""
+    from tklearn import explained
+    from tklearn.lang.errors import TkError
+
+    if args.docs:
+        explained.write_docs(args.docs)
+        return 0
+    try:
+        print(explained.explain(args.code))
+    except TkError as error:
+        raise CliError(f"{error.message}; {error.hint}") from None
+    return 0
+
+
 def version() -> str:
     """The installed version, or a word that says why there is none."""
     try:
@@ -260,6 +275,11 @@ def parser() -> argparse.ArgumentParser:
     sub = commands.add_parser("record", help="measure on this GPU into tklearn/recorded/")
     sub.set_defaults(call=record)
 
+    sub = commands.add_parser("explain", help="what an error code means and what to do")
+    sub.add_argument("code", nargs="?", metavar="CODE", help="as TK210; without it, all codes")
+    sub.add_argument("--docs", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
+    sub.set_defaults(call=explain)
+
     course.add(commands)
     return top
 
@@ -280,4 +300,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from tklearn.cli import main as of_the_module  # whose CliError is the one that is raised
+
+    sys.exit(of_the_module())

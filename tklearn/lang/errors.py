@@ -161,7 +161,8 @@ class TkError(Exception):
                 break
             if not re.search(r"[/\\](IPython|ipykernel)[/\\]", f.filename):
                 frames.append(f"{where(f.filename)}:{f.lineno}\n    {f.line}")
-        return [*frames, "", f"{type(self).__name__}: {self}"]
+        more = f'  more: tk.explain("{self.code}")'
+        return [*frames, "", f"{type(self).__name__}: {self}", more]
 
 
 class SourceError(TkError):
