@@ -96,6 +96,7 @@ def latencies(m: Measured) -> dict[str, float]:
         "shared": m.cycles("shared", stride=1, warps=1) / 8,
         "l1": _hits(m, l2),
         "l2": l2,
+        "l2_full": l2 + _crowded(m),
         "dram": l2 + far[0],
         "dram_full": l2 + sum(far),
         "mma": m.cycles("mma", m=16, n=16, k=16, warps=4, dtype="bf16"),
@@ -127,6 +128,19 @@ def _farther(m: Measured) -> tuple[float, float]:
         more.append((took - near["seconds"][1] / near["n"][1]) * far["ghz"] * 1e9)
     each, base = np.polyfit(busy, more, 1)
     return max(float(base), 0.0), max(float(each), 0.0)
+
+
+def _crowded(m: Measured) -> float:
+    """How much longer the L2 cache takes when it is busy all the time: single boxes of all SMs
+    against those of one, a straight line over the bandwidth."""
+    busy, more = [], []
+    for rows in (16, 64, 128):
+        p = {"rows": rows, "cols": 64, "stages": 1, "mib": 16}
+        all_of, one = m.cycles("tma", blocks=m.sms, **p), m.cycles("tma", blocks=1, **p)
+        busy.append(rows * 128 * m.sms / all_of / _l2_read(m))
+        more.append(all_of - one)
+    each, base = np.polyfit(busy, more, 1)
+    return max(float(each + base), 0.0)
 
 
 def _dram_read(m: Measured) -> float:

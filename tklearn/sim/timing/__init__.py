@@ -281,9 +281,9 @@ class _Job:
         self.near = sum(b * merged[a] for a, b in loads.items()), sum(stores.values())
         self.dram_rate = dram / per_cycle
         return Share(
-            l2_read=min(r.sm_l2, r.l2_read / self.active),
-            l2_write=min(r.sm_write, r.l2_write / self.active),
-            dram=min(dram / per_cycle / self.active, r.sm_l2),
+            l2_read=r.l2_read / self.active,
+            l2_write=r.l2_write / self.active,
+            dram=dram / per_cycle / self.active,
             far_loads=far_loads,
             far_stores=far_stores,
             sms=self.active,

@@ -26,8 +26,8 @@ class Rates:
     Attributes:
         ops: operation -> (issue slots, cycles of the special-function unit) for one register of
             each lane of a warp, on one of the SM's four parts.
-        latency: cycles from issue to use: math, shuffle, shared, l1, l2, dram (idle, and as
-            dram_full when it is busy all the time), mma, wgmma, tma.
+        latency: cycles from issue to use: math, shuffle, shared, l1, l2 and dram (idle, and as
+            l2_full and dram_full when they are busy all the time), mma, wgmma, tma.
         mma: cycles of one m16n8k16 on a scheduler's tensor core; tf32's m16n8k8 as mma_tf32.
         wgmma: columns -> cycles of one m64nNk16.
         barrier: kind -> (cycles, cycles more for each warp) of a meeting.

@@ -98,7 +98,8 @@ class Replay:
         self.math = [0.0] * 4
         self.xu = [0.0] * 4
         self.tensor = [0.0] * 4
-        self.shared = self.l1 = self.engine = self.read = self.write = self.dram = 0.0
+        self.shared = self.l1 = self.engine = self.port_in = self.port_out = 0.0
+        self.read = self.write = self.dram = 0.0  # the GPU's, as far as it works for this SM
         self.adds = 0.0
         self.heap: list[tuple[float, int, Any]] = []
         self.order = 0
@@ -271,20 +272,25 @@ class Replay:
         if missing <= 0:
             return t + r.latency["l1"], max(self.l1, t) + r.latency["l1"]
         far = share.far_loads.get(e.array, 1.0)
-        wait = r.latency["l2"] + more
-        if far:  # a busy DRAM has queues
-            busy = min(self.out.busy["DRAM"] / max(t, 1.0), 1.0)
-            idle, full = r.latency["dram"], r.latency["dram_full"]
-            wait += min(far, 1.0) * (idle + busy * (full - idle) - r.latency["l2"])
+        # What is busy has queues.
+        lat, now = r.latency, max(t, 1.0)
+        wait = lat["l2"] + min(self.read / now, 1.0) * (lat["l2_full"] - lat["l2"]) + more
+        if far:
+            busy = min(self.dram / now, 1.0)
+            idle, full = lat["dram"], lat["dram_full"]
+            wait += min(far, 1.0) * (idle + busy * (full - idle) - lat["l2"])
         nbytes = 32.0 * missing
-        begin = max(t, self.read)
+        # The SM's port is its own. What all SMs share gives each its part on average: SMs do not
+        # ask at the same time, so one may use now what the others have not used.
+        begin = max(t, self.port_in, self.read, self.dram if far else 0.0)
+        self.port_in = max(t, self.port_in) + nbytes / r.sm_l2
         cost = nbytes * share.merged.get(e.array, 1.0) / share.l2_read
-        self.read = begin + cost
+        self.read += cost
         self.out.busy["L2"] += cost
-        end = self.read
+        end = max(self.port_in, self.read)
         if far:
             took = far * nbytes / share.dram
-            self.dram = max(t, self.dram) + took
+            self.dram += took
             self.out.busy["DRAM"] += took
             end = max(end, self.dram)
         return begin + wait, end + wait
@@ -292,12 +298,13 @@ class Replay:
     def _put(self, e: Event, t: float) -> float:
         share = self.share
         nbytes = 32.0 * e.sectors
-        self.write = max(t, self.write) + nbytes / share.l2_write
+        self.port_out = max(t, self.port_out) + nbytes / self.rates.sm_write
+        self.write += nbytes / share.l2_write
         self.out.busy["L2"] += nbytes / share.l2_write
-        end = self.write
+        end = max(self.port_out, self.write)
         took = share.far_stores.get(e.array, 1.0) * nbytes / share.dram
         if took:
-            self.dram = max(t, self.dram) + took
+            self.dram += took
             self.out.busy["DRAM"] += took
             end = max(end, self.dram)
         self.out.drained = max(self.out.drained, end)
