@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from tklearn.course.item import PLAIN, RACES, Case, KernelItem, OneOf, Out, Predict, Work, Wrong
+from tklearn import devices
+from tklearn.comparison import DEFAULT
+from tklearn.course.item import (
+    PLAIN,
+    RACES,
+    Case,
+    KernelItem,
+    OneOf,
+    Out,
+    Predict,
+    Question,
+    Work,
+    Wrong,
+)
+from tklearn.kernels import attention, gemm, softmax
 
 WINDOW = 64  # a query sees itself and the 63 keys before it
 ROW = 256  # the longest row of rmsnorm and softmax_t
@@ -404,4 +419,85 @@ C1 = OneOf(
 )  # fmt: skip
 
 ITEMS = (C1,)
-LESSON: tuple[Predict, ...] = ()
+
+
+# ------------------------------------------------------------------------------ in the lesson
+def _bound(flops: float, nbytes: float) -> str:
+    """Which takes longer on the GPU of the recordings: the bytes or the tensor cores' work."""
+    dev = devices.device(DEFAULT)
+    memory, arithmetic = nbytes / dev.dram_bytes_per_s, flops / dev.tensor_flops
+    return "memory" if memory >= arithmetic else "tensor cores"
+
+
+@cache
+def _of(kernel: str) -> str:
+    """What bounds a kernel of the gallery, from the operations that a run counts."""
+    if kernel == "attend":
+        q = np.zeros((1, 1, 1024, 64), np.float16)
+        _, report = attention.run(q, q, q, report=True, check="off")
+        nbytes = 4 * q.nbytes
+    elif kernel == "small":
+        a = np.zeros((128, 128), np.float16)
+        _, report = gemm.run(a, a, report=True, check="off")
+        nbytes = 3 * a.nbytes
+    else:
+        x = np.zeros((64, 256), np.float32)
+        _, report = softmax.run(x, report=True, check="off")
+        nbytes = 2 * x.nbytes
+    return _bound(report.total["tensor_flops"], nbytes)
+
+
+RIDGE = devices.device(DEFAULT).tensor_flops / devices.device(DEFAULT).dram_bytes_per_s
+WHICH = ("memory", "tensor cores")
+EVERY = {
+    "a product does much arithmetic, and the smaller it is, the fewer operations there are for "
+    "each byte": lambda: "tensor cores",
+}
+N7 = Predict(
+    id="N7",
+    topic="bounds",
+    title="Which of mine is bound by memory?",
+    notebook="07_your_own_kernel",
+    minutes=2,
+    points=0,
+    intro="What takes longer on an H200, if everything else is hidden: bringing the arrays from "
+    "memory and back once, or the operations of the tensor cores?",
+    questions=(
+        Question(
+            name="softmax",
+            text="a softmax of 2048 rows of 256 numbers",
+            truth=lambda: _of("softmax"),
+            choices=WHICH,
+            wrong={"exp is arithmetic, but not of the tensor cores": lambda: "tensor cores"},
+            why="It has no tensor-core work at all: memory is all there is.",
+        ),
+        Question(
+            name="small",
+            text="the product of two matrices of 128 x 128 numbers in f16",
+            truth=lambda: _of("small"),
+            choices=WHICH,
+            wrong=EVERY,
+            why="128 numbers a row are too few: each byte is used too seldom.",
+        ),
+        Question(
+            name="attend",
+            text="attention over 1024 words, one head",
+            truth=lambda: _of("attend"),
+            choices=WHICH,
+            wrong={
+                "it was, when the table of scores went through memory; now each byte that comes is "
+                "used for hundreds of operations": lambda: "memory"
+            },
+            why="The table of scores never leaves the registers: few bytes, much arithmetic.",
+        ),
+    ),
+    hints=(
+        "Where: count the operations, count the bytes of the arrays, and divide.",
+        f"Rule: the {DEFAULT} does {RIDGE:.0f} tensor-core operations in the time in which one byte "
+        "comes. Fewer for each byte: memory. More: the tensor cores.",
+        "A worked sibling: a product of n x n matrices in f16 has 2 n^3 operations and 6 n^2 "
+        "bytes: n / 3 a byte. For n = 3000 that is 1000: the tensor cores.",
+    ),
+)
+
+LESSON = (N7,)
