@@ -2,9 +2,9 @@
 
 A result is what marking.Grader.grade returns: name, digest, learner, verified, made, notes, problem
 (why nothing could be graded), items (id -> passed, score, points, message, code, done, optional,
-attempts, hints) and said (the predictions). Pages are plain HTML without JavaScript; every text in
-them may come from a learner and is escaped. Tables are CSV in UTF-8, in which no cell begins like
-a formula.
+attempts, hints, png, alt) and said (the predictions). Pages are plain HTML without JavaScript;
+every text in them may come from a learner and is escaped. Tables are CSV in UTF-8, in which no cell
+begins like a formula.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding
 table{border-collapse:collapse}th,td{text-align:left;padding:.25rem .8rem .25rem 0}
 td.n,th.n{text-align:right}section{border-left:5px solid #999;padding-left:1rem;margin:1.5rem 0}
 section.yes{border-color:#009E73}section.no{border-color:#D55E00}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f4f4f4;padding:.6rem}
+img{max-width:100%}pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f4f4f4;padding:.6rem}
 """
 
 
@@ -66,7 +66,7 @@ def who(result: dict[str, Any]) -> str:
 
 # -------------------------------------------------------------------------------------------- pages
 def _document(title: str, body: str) -> str:
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}'
         f'</title><meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -105,9 +105,16 @@ def page(result: dict[str, Any], weaker: str = "") -> str:
             body.append(
                 f'<section id="{e(name)}" class="{kind}"><h2>{e(name)}. {e(_title(name))}</h2>'
                 f"<p>{_state(i)}, {i['score']:g} of {i['points']} points</p>"
-                f"<pre>{e(i['message'])}</pre></section>"
+                f"<pre>{e(i['message'])}</pre>{_picture(i)}</section>"
             )
     return _document(who(result), "".join(body))
+
+
+def _picture(i: dict[str, Any]) -> str:
+    if not i["png"]:
+        return ""
+    alt = html.escape(i["alt"], quote=True)
+    return f'<img alt="{alt}" src="data:image/png;base64,{html.escape(i["png"], quote=True)}">'
 
 
 def _title(name: str) -> str:

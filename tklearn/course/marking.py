@@ -27,7 +27,7 @@ from tklearn.course.verdict import Verdict
 
 HIDDEN_SECONDS = 12.0  # of processor time for one exercise; the slowest right answer takes two
 PUBLIC_SECONDS = 6.0
-VALUES = Limits(cpu=20, wall=60.0, reply=4 << 20)
+VALUES = Limits(cpu=8, wall=60.0, reply=4 << 20)
 LONGEST = 4_000  # characters of a message
 A_HIDDEN_TEST = "a hidden test (another shape, other numbers)"
 
@@ -99,7 +99,7 @@ class Grader:
             out["items"][item.id] = {
                 "passed": v.passed, "score": v.score, "points": item.points,
                 "message": v.message[:LONGEST], "code": v.code, "done": item.id in answers,
-                "optional": item.optional, **effort[item.id],
+                "optional": item.optional, "png": v.png, "alt": v.alt, **effort[item.id],
             }  # fmt: skip
             if isinstance(item, Predict) and item.id in answers:
                 out["said"][item.id] = answers[item.id].first
@@ -179,7 +179,7 @@ class Grader:
             shown = self._judged(item, answer, got, False)
             if not shown.passed:  # what the page says, too
                 kept = min(out[name].score, shown.score)
-                out[name] = replace(shown, item=name, score=kept, png="", alt="")
+                out[name] = replace(shown, item=name, score=kept)
         return out
 
     def _plan(self, item: KernelItem, hidden: bool) -> tuple[list[Case], list[dict[str, Any]]]:
