@@ -73,7 +73,7 @@ def test_the_hint_for_a_list_is_right(tmp_path: Path) -> None:
 def test_a_notebook_shows_the_learners_frames_only(tmp_path: Path) -> None:
     fault = refusal(tmp_path, "wrap.zero(t)")
     shown = "\n".join(fault._render_traceback_())
-    assert shown.endswith(f"\n\nSourceError: {fault}\n  more: tk.explain(\"{fault.code}\")")
+    assert shown.endswith(f'\n\nSourceError: {fault}\n  more: tk.explain("{fault.code}")')
     assert "m.k[1](np.zeros((32, 16), np.float32))" in shown
     assert "frontend" not in shown
     assert len(shown.splitlines()) < 12

@@ -22,6 +22,8 @@ def add(commands: Any) -> None:
     sub.set_defaults(call=reset)
 
     sub = commands.add_parser("progress", help="what you have solved so far")
+    told = "write it as a page to read, print and keep (default: result.html)"
+    sub.add_argument("--page", nargs="?", const="", metavar="FILE", help=told)
     sub.set_defaults(call=progress)
 
     class_commands.add(commands)
@@ -81,8 +83,16 @@ def reset(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def progress(args: argparse.Namespace, rest: list[str]) -> int:
-    """Print a line for each exercise."""
+    """Print a line for each exercise; with --page, write the one-page result."""
+    from tklearn.cli import CliError
+    from tklearn.course import result
     from tklearn.course.progress import Progress
 
     print(Progress.now())
+    if args.page is not None:
+        try:
+            path = result.write(Path(args.page) if args.page else None)
+        except OSError as e:
+            raise CliError(f"the page cannot be written: {e}") from None
+        print(f"the page: {path}")
     return 0
