@@ -59,6 +59,8 @@ def _tiles() -> Iterator[Case]:
         (F32, 32, 64, 64, 45, 101, 3, 4),
         (tk.e4m3, 64, 128, 128, 100, 203, 5, 0),
         (tk.f16, 128, 64, 128, 300, 64, 0, 0),
+        (F32, 16, 64, 0, 30, 75, 1, 4),  # rows of a box of 256 bytes
+        (F32, 16, 128, 0, 20, 140, 4, 4),
     ]
     for T, R, C, SW, rows, cols, extra, shift in shapes:
         grid = (-(-cols // C), -(-rows // R), 1)
@@ -112,6 +114,10 @@ def _lines() -> Iterator[Case]:
             lambda T=T, length=length: [filled((length,), T), filled((length,), T),
                                         filled((2, length), T)],
         )  # fmt: skip
+    yield Case(
+        "tma vectors bf16 256 of 700@8", lines(BF, 256), (3, 1, 1),
+        lambda: [view((700,), BF, 0, 8), view((704,), BF, 0, 8), view((2, 704), BF, 8, 8)],
+    )  # fmt: skip
     yield Case(
         "tma planes", planes, (2, 2, 3),
         lambda: [view((3, 2, 50, 104), BF, 8, 0), filled((3, 2, 50, 104), BF)],

@@ -40,7 +40,14 @@ REASONS = [
         "tensor_instructions",
         "mma.sync in fp8 is emulated by two HMMA on sm_90 (FACTS.md 7)",
     ),
+    (
+        r"wgmma (f16|f32|e4m3|e5m2)",
+        "wgmma_flops",
+        "the metric counts bf16 products summed in f32 only",
+    ),
 ]
+# Launches whose stores into shared memory read high: TMA and wgmma use it at the same time.
+HIGH = (r"^hopper ", ("shared_st_wavefronts", "shared_st_conflicts"))
 # (launch, counter) -> (what was recorded, why it is not the simulator's). The profiler itself does
 # not repeat: the same launch read one pass more in one run of the program and two in the next.
 ONCE = {
@@ -93,12 +100,15 @@ def test_recordings_equal_the_simulator(name: str) -> None:
     assert r["data"] == counters.data_digest(args), "the arguments have changed: record again"
     total = case.kernel.sim[case.grid](*args, **case.consts).total
     counts = dict(r["counters"])
-    # ptxas moves constants with HFMA2.MMA, which the counter of tensor instructions reads, too.
-    counts["tensor_instructions"] -= counts["tensor_moves"]
+    # The counter of tensor instructions takes in HFMA2.MMA, by which ptxas moves constants, and
+    # wgmma.
+    counts["tensor_instructions"] -= counts["tensor_moves"] + counts.get("wgmma_instructions", 0)
     differ = {}
     for key, measured in counts.items():
         mine = SAME.get(key, key)
         if mine not in total or total[mine] == measured or reason(name, mine):
+            continue
+        if re.search(HIGH[0], name) and mine in HIGH[1] and measured > total[mine]:
             continue
         if ONCE.get((name, key), (None,))[0] != measured:
             differ[mine] = {"simulated": total[mine], "measured": measured}

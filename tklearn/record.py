@@ -118,8 +118,8 @@ def read_profile(text: str, metrics: dict[str, str]) -> list[dict[str, int]]:
             if value:
                 counts[key] = round(float(value))
         moves = counts.pop("tensor_moves", 0)
-        if "tensor_instructions" in counts:
-            counts["tensor_instructions"] -= moves
+        if "tensor_instructions" in counts:  # wgmma's are among them
+            counts["tensor_instructions"] -= moves + counts.get("wgmma_instructions", 0)
         out.append(counts)
     return out
 

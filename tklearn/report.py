@@ -59,17 +59,23 @@ METRICS: dict[str, tuple[str, str]] = {
     "tma_load_bytes": ("", "bytes of whole boxes, zeros past the end among them"),
     "tma_load_sectors": (
         "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",
-        "32-byte sectors inside the array",
+        "32-byte sectors, and as many as would be outside the array",
     ),
     "tma_store_instructions": ("smsp__inst_executed_op_tma_st.sum", "TMA instructions"),
     "tma_store_bytes": ("", "bytes of whole boxes, those past the end among them"),
-    "tma_store_sectors": ("", "32-byte sectors inside the array"),
+    "tma_store_sectors": (
+        "l1tex__m_l1tex2xbar_write_sectors_pipe_tma.sum",
+        "32-byte sectors inside the array",
+    ),
     "wgmma_instructions": (
         "sm__inst_executed_pipe_tensor_op_gmma.sum",
         "warp instructions: four for each 32 bytes of the inner size (16 of bf16)",
     ),
     "wgmma_flops": ("sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum", "2*M*N*K"),
-    "wgmma_wavefronts": ("", "128-byte reads of operands in shared memory; they never conflict"),
+    "wgmma_wavefronts": (
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum",
+        "128-byte reads of operands in shared memory; they never conflict",
+    ),
     "barriers": ("", "warp arrivals at block.sync"),
     "atomics": ("", "lane operations"),
 }

@@ -274,19 +274,28 @@ def _async_delta(c: plans.Copy, warp: int, start: int) -> Delta:
 @lru_cache(maxsize=1 << 14)
 def tma_delta(kind: str, tile: Any, pitch: int, limit: tuple[int, int] | None, start: int) -> Delta:
     """A TMA copy; kind: "load" or "store". An instruction moves one column block of a tile, as wide
-    as its swizzle. Its bytes are those of the whole box, its sectors what each row of each box
-    touches inside the array; start: of the tile from a sector, limit: what the array has left."""
+    as its swizzle. start: of the tile from a sector, limit: what the array has left.
+
+    Bytes are those of the whole box. Sectors (as measured on an H200): what each row of a box
+    touches inside the array, in pieces of 128 bytes; and, of a load, what is outside and filled
+    with zeros, by 32 bytes, from the first 16 that have nothing of the array.
+    """
     size = tile.dtype.itemsize
     rows, cols, width = 1, tile.nbytes, tile.nbytes
     if not isinstance(tile, SV):
         rows, cols = tile.rows, tile.cols * size
         width = tile.swizzle or cols
     there, left = (rows, cols) if limit is None else (limit[0], limit[1] * size)
-    at = start + np.arange(min(max(there, 0), rows)) * pitch
+    there = min(max(there, 0), rows)
+    at = start + np.arange(there) * pitch
     sectors = 0
-    for j in range(0, cols, width):
-        n = min(max(left - j, 0), width)
-        sectors += int((((at + j) % 32 + n + 31) // 32).sum()) if n else 0
+    for j in (j for box in range(0, cols, width) for j in range(box, box + width, 128)):
+        piece = min(128, width - j % width)
+        n = min(max(left - j, 0), piece)
+        if n:
+            sectors += int((((at + j) % 32 + n + 31) // 32).sum())
+        if kind == "load":
+            sectors += there * -(-(piece - -(-n // 16) * 16) // 32) + (rows - there) * (piece // 32)
     moved = {"bytes": rows * cols, "sectors": sectors, "instructions": cols // width}
     return Delta(**{f"tma_{kind}_{k}": n for k, n in moved.items()})
 
