@@ -15,7 +15,7 @@ from typing import Any
 from tklearn.course import attempts, engine, extract, worker
 from tklearn.course.extract import Answer
 from tklearn.course.item import Item, KernelItem, OneOf, Order, Predict
-from tklearn.course.items import ITEMS
+from tklearn.course.items import ITEMS, LESSONS
 from tklearn.course.verdict import Verdict
 from tklearn.kernel import Kernel
 from tklearn.lang.errors import TkError
@@ -37,6 +37,8 @@ def find(name: Any) -> Item:
         raise TkError(
             "TK400", "the name of the exercise comes first", hint=f"check(name, my_kernel): {known}"
         )
+    if isinstance(name, str) and name in LESSONS:
+        return LESSONS[name]
     if not isinstance(name, str) or name not in ITEMS:
         near = difflib.get_close_matches(str(name), ITEMS, 1)
         said = f"did you mean {near[0]!r}? " if near else ""
@@ -120,12 +122,15 @@ def hint(item: str) -> Text:
 
 # ----------------------------------------------------------------------------------------- predict
 class Questions:
-    """The questions of a Predict item with what was answered so far."""
+    """The questions of a Predict item, or those named, with what was answered so far."""
 
-    def __init__(self, item: Predict, params: dict[str, Any], kept: attempts.Record) -> None:
+    def __init__(
+        self, item: Predict, params: dict[str, Any], kept: attempts.Record, only: set[str]
+    ) -> None:
         self.item, self.kept = item, kept
         self.intro = item.intro.format(**params)
-        self.rows = [(q.name, q.text.format(**params), q.choices) for q in item.questions]
+        asked = [q for q in item.questions if not only or q.name in only]
+        self.rows = [(q.name, q.text.format(**params), q.choices) for q in asked]
 
     def _said(self, name: str) -> str:
         first, latest = self.kept.first.get(name), self.kept.latest.get(name)
@@ -144,7 +149,8 @@ class Questions:
 
     def _repr_html_(self) -> str:
         def cells(row: tuple[str, ...], tag: str) -> str:
-            inner = "".join(f'<{tag} style="text-align:left">{html.escape(c)}</{tag}>' for c in row)
+            style = "text-align:left;white-space:pre-wrap"
+            inner = "".join(f'<{tag} style="{style}">{html.escape(c)}</{tag}>' for c in row)
             return f"<tr>{inner}</tr>"
 
         body = [cells(("", "question", "possible answers", "your prediction"), "th")]
@@ -157,7 +163,7 @@ class Questions:
 def predict(item: str, **said: Any) -> Questions:
     """Writes down your predictions before you run anything: tk.predict("P3", a=1, b=32).
 
-    The first answer counts for the points. Without answers it shows the questions. Errors:
+    The first answer counts for the points. Shows the questions named in the call, or all. Errors:
     TkError for a name that is no question and for an answer that is no possible one.
     """
     it = find(item)
@@ -185,7 +191,7 @@ def predict(item: str, **said: Any) -> Questions:
         attempts.add(it.id, "predict", said=plain)
     worker.start()
     kept = attempts.record(it.id)
-    return Questions(it, engine.parameters(it, attempts.seed()), kept)
+    return Questions(it, engine.parameters(it, attempts.seed()), kept, set(said))
 
 
 def from_file(item: str, book: extract.Notebook) -> Verdict:

@@ -314,10 +314,12 @@ def facts_of(answer: Answer, outcomes: list[Outcome]) -> Facts:
     for p in answer.pieces.values():
         try:
             tree = ast.parse(p.text)
-        except (SyntaxError, ValueError, RecursionError):
+            text = ast.unparse(tree)
+            names = [ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)]
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-        calls.update(ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call))
-        texts.append(ast.unparse(tree))
+        calls.update(names)
+        texts.append(text)
     total: Counter[str] = Counter()
     for o in outcomes:
         total.update(o.total)
@@ -497,7 +499,7 @@ def judge_predictions(item: Predict, answer: Answer) -> Verdict:
     first, lines, good = 0, [], True
     for q in item.questions:
         truth = q.truth(**params)
-        first += _right(truth, answer.first.get(q.name), q.within)
+        first += _right(truth, answer.first.get(q.name, ""), q.within)
         said = answer.latest[q.name]
         if _right(truth, said, q.within):
             lines.append(f"{q.name}: {said} is right. {q.why}".rstrip())

@@ -36,7 +36,7 @@ F1 = KernelItem(
     id="F1",
     topic="second_barrier",
     title="A matmul by hand, and what is missing in it",
-    notebook="02_shared_memory_barriers",
+    notebook="02_shared_memory_and_barriers",
     minutes=5,
     points=4,
     hints=(
@@ -381,7 +381,7 @@ N2 = Predict(
         ),
         Question(
             name="branch",
-            text="128 threads, 96 numbers, and block.sync() stands under `if i < n`. What becomes "
+            text="128 threads, 96 numbers, and block.sync() stands under the line if i < n. What becomes "
             "of the warps that come to it?",
             truth=lambda: "they wait" if _code(_branch, 96, *_pair(96)) == "TK506" else "they pass",
             choices=("they pass", "they wait"),
