@@ -84,7 +84,7 @@ class SideBySide:
         out = []
         for r in self.rows:
             seen = f"{_time(r.measured)} ({r.how})" if r.measured else "-"
-            off = f" +-{100 * r.error:.0f} %" if r.error is not None else ""
+            off = f" ± {100 * r.error:.0f} %" if r.error is not None else ""
             guess = f"{_time(r.estimate)}{off}" if r.estimate else "-"
             numbers = (f"{r.least:,}", f"{r.moved:,}", f"{r.tensor:,}" if r.tensor else "-")
             least = _time(max(r.memory, r.arithmetic))
@@ -110,8 +110,9 @@ class SideBySide:
     def _repr_html_(self) -> str:
         def cells(row: Iterable[str], tag: str) -> str:
             style = ("left", "left", *["right"] * 3, "left", *["right"] * 3)
+            wrap = "nowrap" if tag == "td" else "normal"
             return "".join(
-                f'<{tag} style="text-align:{s}">{html.escape(c)}</{tag}>'
+                f'<{tag} style="text-align:{s};white-space:{wrap}">{html.escape(c)}</{tag}>'
                 for c, s in zip(row, style, strict=True)
             )
 
@@ -169,9 +170,12 @@ def _ready(a: Any) -> Any:
 
 # -------------------------------------------------------------------------------------- comparing
 def side_by_side(
-    launches: list[Launch], lacking: Iterable[str] = (), device: str = DEFAULT
+    launches: list[Launch], lacking: Iterable[str] = (), device: str | None = None
 ) -> SideBySide:
-    """Runs each launch; one that has a fault is named below the table instead."""
+    """Runs each launch; one that has a fault is named below the table instead.
+
+    device: of the predictions (default: this machine's GPU, else that of the recordings).
+    """
     rows, why, kept = [], list(lacking), {}
     for x in launches:
         try:
@@ -181,6 +185,7 @@ def side_by_side(
             continue
         kept[x.name] = c
         rows.append(_row(x, c, devices.device(c.device)))
+    device = next((c.device for c in kept.values()), device or DEFAULT)
     return SideBySide(device, tuple(rows), tuple(why), kept)
 
 

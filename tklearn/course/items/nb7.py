@@ -493,8 +493,8 @@ N7 = Predict(
     ),
     hints=(
         "Where: count the operations, count the bytes of the arrays, and divide.",
-        f"Rule: the {DEFAULT} does {RIDGE:.0f} tensor-core operations in the time in which one byte "
-        "comes. Fewer for each byte: memory. More: the tensor cores.",
+        f"Rule: the {DEFAULT} does {RIDGE:.0f} tensor-core operations in the time in which one "
+        "byte comes. Fewer for each byte: memory. More: the tensor cores.",
         "A worked sibling: a product of n x n matrices in f16 has 2 n^3 operations and 6 n^2 "
         "bytes: n / 3 a byte. For n = 3000 that is 1000: the tensor cores.",
     ),
