@@ -32,9 +32,10 @@ CONFIGS = [
     Config(BN=160, STAGES=5),
     Config(BN=128, BK=128, STAGES=3),
     Config(BN=96, STAGES=6),
+    Config(3, 64, STAGES=6),
+    Config(3, 128, STAGES=4),
     Config(3, 192, STAGES=3),
     Config(3, 160, STAGES=3),
-    Config(3, 96, STAGES=5),
 ]
 SHAPES = [
     (512, 512, 512), (1024, 1024, 1024), (1536, 1536, 1536), (2048, 2048, 2048),
