@@ -1,0 +1,187 @@
+"""The live page: reports from notebooks, the page, and who may see it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tklearn.course import live, report
+from tklearn.course.live import Board
+
+TOKEN = "a-token_of-24-letters-ab"
+
+
+def post(board: Board, who: int, item: str, what: str, **facts: Any) -> None:
+    board.add({"who": f"{who:x}", "item": item, "what": what, **facts})
+
+
+def test_progress_failures_and_histograms() -> None:
+    board = Board()
+    for who in range(10):
+        post(board, who, "P3", "predict", said={"a": 32 if who < 7 else 1})
+        post(board, who, "P3", "predict", said={"a": 1})
+        post(board, who, "M1", "check", passed=who < 4, message=f"why {who % 2}\nmore")
+    post(board, 0, "M1", "check", passed=False, message="passed before")
+    page = board.page()
+    assert "10 learners" in page
+    assert "4 passed, 6 trying" in page
+    assert page.count("why 0") == page.count("why 1") == 1
+    assert page.index("32</td>") < page.index("1</td><td>", page.index("32</td>"))
+    assert " 7</td>" in page, "the first predictions count"
+    assert " 3</td>" in page
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None, [], {}, {"who": "a"}, {"who": "Ann Smith", "item": "M1", "what": "check"},
+        {"who": "a", "item": "X9", "what": "check"}, {"who": "a", "item": ["M1"], "what": "check"},
+        {"who": 7, "item": "M1", "what": "check"},
+    ],
+)  # fmt: skip
+def test_what_is_no_report(bad: Any) -> None:
+    board = Board()
+    with pytest.raises(ValueError, match="^no "):
+        board.add(bad)
+    assert not board.learners
+
+
+def test_hostile_reports_only_show_as_text() -> None:
+    board = Board()
+    evil = "<script>alert(1)</script>"
+    post(board, 1, "M1", "check", passed=False, message=evil)
+    post(board, 1, "P3", "predict", said={"a": evil, "zz": 1, "b": [1], "c": {"x": 1}})
+    post(board, 1, "P3", "check", passed="yes", message=7)
+    page = board.page()
+    assert evil not in page
+    assert "&lt;script&gt;" in page
+    assert set(board.learners["1"]["P3"].said) == {"a"}
+    assert not board.learners["1"]["P3"].passed
+    for who in range(live.LEARNERS + 5):
+        try:
+            post(board, who, "M1", "check", passed=True)
+        except ValueError:
+            break
+    assert len(board.learners) == live.LEARNERS
+
+
+def test_reports_are_kept_over_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "reports.jsonl"
+    post(Board(file), 1, "M1", "check", passed=True)
+    with file.open("a") as f:
+        f.write('{"who": "2", "it')
+    assert Board(file).learners.keys() == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("address", "may"),
+    [
+        ("127.0.0.1", True), ("192.168.1.7", True), ("10.0.0.9", True), ("172.16.3.4", True),
+        ("::1", True), ("fe80::1", True), ("::ffff:192.168.1.7", True),
+        ("8.8.8.8", False), ("172.32.0.1", False), ("2600::1", False), ("::ffff:8.8.8.8", False),
+    ],
+)  # fmt: skip
+def test_only_the_local_network(address: str, may: bool) -> None:
+    assert live.local(ipaddress.ip_address(address)) is may
+
+
+# ------------------------------------------------------------------------------------ the server
+@pytest.fixture
+def served() -> Iterator[tuple[str, Board]]:
+    """(address with the token, board) of a running server."""
+    board, ready = Board(), threading.Event()
+    found: list[Any] = []
+
+    async def main() -> None:
+        made = live.server(board, TOKEN)
+        made.listen(0, "127.0.0.1")
+        (port,) = [s.getsockname()[1] for s in made._sockets.values()]
+        stop = asyncio.Event()
+        found.extend([port, asyncio.get_running_loop(), stop])
+        ready.set()
+        await stop.wait()
+        made.stop()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    thread.start()
+    assert ready.wait(20)
+    port, loop, stop = found
+    yield f"http://127.0.0.1:{port}/{TOKEN}", board
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(10)
+
+
+def ask(address: str, data: bytes | None = None) -> tuple[int, str]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(urllib.request.Request(address, data), timeout=20) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as e:
+        return e.code, e.read().decode()
+
+
+def test_the_server(served: tuple[str, Board]) -> None:
+    address, board = served
+    good = json.dumps({"who": "1", "item": "M1", "what": "check", "passed": True}).encode()
+    assert ask(address + "/report", good) == (200, "ok")
+    assert "1 learners" in ask(address + "/")[1]
+    wrong = address.replace(TOKEN, "another-token")
+    assert ask(wrong + "/")[0] == ask(wrong + "/report", good)[0] == 404
+    assert ask(address.replace("/" + TOKEN, "/"))[0] == 404
+    assert ask(address + "/report")[0] == ask(address + "/", good)[0] == 404
+    assert ask(address + "/report", b"\xff{") == (400, "400\n")
+    assert ask(address + "/report", b"[" * 15_000)[0] == 400
+    with pytest.raises((OSError, AssertionError)):
+        assert ask(address + "/report", b"x" * (live.REPORT + 1))[0] == 200
+    assert len(board.learners) == 1
+
+
+def test_a_notebook_reports_only_where_a_class_is_named(
+    served: tuple[str, Board], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, board = served
+    event = {"item": "M1", "what": "check", "passed": False, "message": "a\nb", "answer": "secret"}
+    report.send(event)
+    monkeypatch.setenv("TKLEARN_CLASS", "file:///etc/passwd")
+    report.send(event)
+    monkeypatch.setenv("TKLEARN_CLASS", address + "/")
+    report.send(event)
+    end = time.monotonic() + 20
+    while not board.learners and time.monotonic() < end:
+        time.sleep(0.01)
+    ((row,),) = [list(rows.values()) for rows in board.learners.values()]
+    assert (row.tries, row.failed) == (1, "a")
+
+
+def test_a_page_that_is_gone_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TKLEARN_CLASS", "http://127.0.0.1:9/x")
+    monkeypatch.setattr(report, "PAUSE", 0.0)
+    start = time.monotonic()
+    for _ in range(200):
+        report.send({"item": "M1", "what": "check"})
+    assert time.monotonic() - start < 1.5
+    report._waiting.join()
+
+
+def test_a_check_is_reported(served: tuple[str, Board], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the page's own functions (attempts.py calls report.py)."""
+    import tklearn as tk
+
+    address, board = served
+    monkeypatch.setenv("TKLEARN_CLASS", address)
+    tk.predict("P3", a=32)
+    end = time.monotonic() + 20
+    while not board.learners and time.monotonic() < end:
+        time.sleep(0.01)
+    assert [rows["P3"].said for rows in board.learners.values()] == [{"a": 32}]
