@@ -56,15 +56,19 @@ def at(code: list[str], pattern: str, start: int) -> int:
     return next(i for i in range(start, len(code)) if re.search(pattern, code[i]))
 
 
-@pytest.mark.parametrize("make", [attention_hopper.make, attention_hopper.persistent])
+@pytest.mark.parametrize("variant", ["simple", "persistent"])
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("causal", [False, True])
-def test_exponentials_lie_beside_the_product(make: Any, d: int, causal: bool, tmp_path: Path):
+def test_exponentials_lie_beside_the_product(variant: str, d: int, causal: bool, tmp_path: Path):
+    """Where two warpgroups compute; with three, keys and values are given back early instead."""
     four = [np.zeros((1, 1, 8, d), NUMPY_DTYPES["bf16"])] * 4
-    code = instructions(make(tk.bf16, d, causal).ir(*four, 0.1), tmp_path)
+    kernel, _ = attention_hopper.plan(tk.bf16, four[0].shape, causal, variant)
+    k = kernel.ir(*four, 0.1)
+    code = instructions(k, tmp_path)
     scores = at(code, r"WARPGROUP\.DEPBAR\.LE gsb0, 0x1", 0)  # P V still runs
     done = at(code, r"WARPGROUP\.DEPBAR\.LE gsb0, 0x0", scores)
-    assert sum("MUFU.EX2" in c for c in code[scores:done]) >= 64 + 2, "of 16 x 128 scores, and 2"
+    if k.warps == 12:
+        assert sum("MUFU.EX2" in c for c in code[scores:done]) >= 64 + 2, "16 x 128 scores, and 2"
     free = at(code, r"SYNCS\.ARRIVE\.TRANS64\.A1T0", done)
     assert free - done < 40, "the places of K and V are given back at once"
     first = max(i for i in range(scores) if "WARPGROUP.ARRIVE" in code[i])

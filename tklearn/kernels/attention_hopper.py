@@ -35,12 +35,14 @@ from tklearn import (
 )
 from tklearn.kernels.arrays import cdiv, fit, for_tma, launch, look, multiprocessors, output
 from tklearn.kernels.attention import LOG2E, reference
+from tklearn.tensor import traced
 
 __all__ = ["consumers", "make", "persistent", "plan", "reference", "run"]
 
 HALVES = (tk.bf16, tk.f16)
 NEG_INF = float("-inf")
 KEYS = 128  # of a block
+SHORT = 2048  # queries: up to here the beginning and end of a block count
 IN_L2 = 1 << 22  # elements of K that stay in the L2 cache, with as many of V: 16 MB of bf16
 
 
@@ -60,6 +62,10 @@ def make(
     """
     WG = GROUPS or consumers(D)
     FEWER, REGISTERS = (32, 160) if WG == 3 else (24, 240)  # of a lane: 512 and 504 in total
+    # The compiler puts the wait for P V before the exponentials, unless a wait for the next V
+    # stands between them. Two warpgroups need that: exponentials beside one's own P V. With three
+    # the others' products run beside them, and to give V back early is worth more (measured).
+    BESIDE = WG == 2
 
     @tk.kernel(warps=(WG + 1) * 4)
     def attention(Q: tk.gl(T), K: tk.gl(T), V: tk.gl(T), Y: tk.gl(T), scale: tk.f32):
@@ -126,12 +132,15 @@ def make(
             att = tk.exp2(att * scale - top * scale)
             total = tk.row_sum(att, total)
             warp.copy(p, att)
-            wait(v_full[here.stage], here.phase)
+            if BESIDE:
+                wait(v_full[here.stage], here.phase)
             here.advance()
 
             for j in range(1, blocks):
                 wait(k_full[here.stage], here.phase)
                 warpgroup.mm_ABt(att, q[wg], k[here.stage])  # the next scores ...
+                if not BESIDE:
+                    wait(v_full[last.stage], last.phase)
                 warpgroup.mma_AB(o, p, v[last.stage])  # ... and the last block's P V
                 warpgroup.mma_async_wait(1)  # the scores are there; P V may still run
                 if (j + 1) * KEYS > K.rows:
@@ -145,9 +154,8 @@ def make(
                 att = tk.exp2(att * scale - now)
                 keep = tk.exp2(before - now)
                 total = tk.row_sum(att, total * keep)
-                # V of this block, for the next turn. Asked here, between the exponentials and the
-                # wait for P V, which the compiler would otherwise put before them.
-                wait(v_full[here.stage], here.phase)
+                if BESIDE:  # V of this block, for the next turn
+                    wait(v_full[here.stage], here.phase)
                 here.advance()
                 warpgroup.mma_async_wait()  # P V is done: o, p and v are free
                 arrive(empty[last.stage])
@@ -155,6 +163,8 @@ def make(
                 o *= keep
                 warp.copy(p, att)
 
+            if not BESIDE:
+                wait(v_full[last.stage], last.phase)
             warpgroup.mma_AB(o, p, v[last.stage])
             warpgroup.mma_async_wait()
             o *= 1.0 / total  # one division for each query
@@ -289,7 +299,7 @@ def persistent(
                     att = tk.exp2(att * scale - now)
                     keep = tk.exp2(before - now)
                     total = tk.row_sum(att, total * keep)
-                    wait(v_full[here.stage], here.phase)
+                    wait(v_full[here.stage], here.phase)  # before the wait for P V: see make
                     here.advance()
                     warpgroup.mma_async_wait()
                     arrive(empty[last.stage])
@@ -318,11 +328,11 @@ def persistent(
 
 
 PLANS: dict[str, dict[str, Any]] = {
-    "3 stages": {"stages": 3},
-    "persistent": {"variant": "persistent"},
-    "persistent, 3 stages": {"variant": "persistent", "stages": 3},
-    "2 groups": {"groups": 2, "stages": 3},
-    "persistent, 2 groups": {"variant": "persistent", "groups": 2, "stages": 3},
+    "2 stages": {"variant": "simple", "stages": 2},
+    "3 stages": {"variant": "simple", "stages": 3},
+    "persistent, 3 groups": {"variant": "persistent", "groups": 3, "stages": 3},
+    "persistent, 2 groups": {"variant": "persistent", "groups": 2},
+    "2 groups": {"variant": "simple", "groups": 2},
 }
 """Options of `plan` that a benchmark compares with the usual ones."""
 
@@ -331,14 +341,21 @@ def plan(
     T: Any,
     shape: tuple[int, int, int, int],
     causal: bool,
-    variant: str = "simple",
-    stages: int = 2,
+    variant: str | None = None,
+    stages: int | None = None,
     blocks: int = 132,
     groups: int = 0,
 ) -> tuple[tk.Kernel, Any]:
-    """A kernel and its grid for q of a shape; `blocks`: multiprocessors, for the persistent one."""
+    """A kernel and its grid for q of a shape; `blocks`: multiprocessors, for the persistent one.
+
+    What is not given is as an H200 likes it: short sequences of D = 64 in a persistent kernel of
+    two computing warpgroups, 3 stages where two compute and 2 where three do.
+    """
     batch, heads, n, d = shape
-    groups = groups or consumers(d)
+    if variant is None:
+        variant = "persistent" if d == 64 and n <= SHORT else "simple"
+    groups = groups or (2 if variant == "persistent" else consumers(d))
+    stages = stages or (2 if groups == 3 or (variant == "persistent" and d == 128) else 3)
     tiles = cdiv(n, 64 * groups)
     if variant == "simple":
         return make(T, d, causal, stages, groups), (tiles, heads, batch)
@@ -352,8 +369,8 @@ def run(
     *,
     causal: bool = False,
     scale: float | None = None,
-    variant: str = "simple",
-    stages: int = 2,
+    variant: str | None = None,
+    stages: int | None = None,
     out: Any = None,
     report: bool = False,
     **options: Any,
@@ -361,8 +378,8 @@ def run(
     """Attention of q (B, H, N, D) over k and v (B, H, M, D) in bf16 or f16, summed in f32; sm_90a.
 
     `causal`: query i sees keys 0 to i, and M must be N. `scale` of the scores: 1 / sqrt(D)
-    unless given. `variant`: simple or persistent. D is 64 or 128; outer strides are multiples of 16
-    bytes (error TK410).
+    unless given. `variant`: simple or persistent, by `plan` unless given. D is 64 or 128; outer
+    strides are multiples of 16 bytes (error TK410).
     """
     x = look(q, "q", 4, HALVES)
     y, z = (look(a, name, 4, (x.dtype,)) for a, name in ((k, "k"), (v, "v")))
@@ -375,13 +392,21 @@ def run(
     )
     fit(not causal or m == n, f"causal attention of {n} queries over {m} keys", "M must be N")
     fit(m > 0 or n == 0, "there are no keys")
-    fit(variant in ("persistent", "simple"), f"no variant {variant!r}", "persistent or simple")
-    fit(stages >= 2, f"{stages} stages", "2 or more: one block's V is held for the next one's K")
+    fit(
+        variant in (None, "persistent", "simple"), f"no variant {variant!r}", "persistent or simple"
+    )
+    fit(
+        stages is None or stages >= 2,
+        f"{stages} stages",
+        "2 or more: one block's V is held for the next one's K",
+    )
     fit(scale is None or scale > 0, f"a scale of {scale}: the largest score is sought before it")
     out = output(out, q, x.shape)
     for_tma(x, y, z, look(out, "out", 4, (x.dtype,)))
     d = 64 if d == 64 else 128  # a number, also while torch is tracing
     factor = LOG2E * (d**-0.5 if scale is None else scale)
+    if variant is None and (x.device == "cpu" or traced(n)):
+        variant = "simple"  # which the simulator runs faster
     shape = (batch, heads, n, d)
     kernel, grid = plan(x.dtype, shape, bool(causal), variant, stages, multiprocessors(x))
     told = launch(kernel, grid, q, k, v, out, factor, options=options)
