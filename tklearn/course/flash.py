@@ -81,7 +81,12 @@ def steps(S: Array, P: Array, O: Array, keep: Array, title: str = "") -> Picture
     """
     n = len(S)
     fig = new_figure(8.6, 1.5 * n + 0.75)
-    names = ("S: scores of this tile", "P: weights of this tile", "keep", "o: sum so far")
+    names = (
+        "S: scores of this tile",
+        "P: weights of this tile",
+        "keep",
+        "o / total: answer so far",
+    )
     at = ((0.07, 0.29), (0.39, 0.29), (0.705, 0.04), (0.775, 0.21))
     shown = [np.where(S < -1e20, np.nan, S), P, keep[:, :, None], O]
     height, top = 1.25 / (1.5 * n + 0.75), 1 - 0.62 / (1.5 * n + 0.75)

@@ -397,6 +397,16 @@ WINDOWED = _item(
     ),
 )
 
+EVERYONE = (SWIGLU, RMSNORM, SOFTMAX, WINDOWED)
+
+
+def _each(label: str, first: str) -> str:
+    """The hints that begin with a label, of all four."""
+    hints = (next(h for h in c.hints if h.startswith(label)) for c in EVERYONE)
+    named = (f"  {c.kernels[0]}: {h.removeprefix(label)}" for c, h in zip(EVERYONE, hints))
+    return "\n".join([first, *named])
+
+
 C1 = OneOf(
     id="C1",
     topic="capstone",
@@ -405,17 +415,11 @@ C1 = OneOf(
     minutes=10,
     points=10,
     hints=(
-        "Where: choose the one whose sibling you know best: "
-        + " ".join(f"[{c.kernels[0]}] {c.hints[0].removeprefix('Where: ')}"
-                   for c in (RMSNORM, SWIGLU, SOFTMAX, WINDOWED)),
-        "Rule: "
-        + " ".join(f"[{c.kernels[0]}] {c.hints[1].removeprefix('Rule: ')}"
-                   for c in (RMSNORM, SWIGLU, SOFTMAX, WINDOWED)),
-        "A worked sibling: "
-        + " ".join(f"[{c.kernels[0]}] {c.hints[2].removeprefix('A worked sibling, ')}"
-                   for c in (RMSNORM, SWIGLU, SOFTMAX, WINDOWED)),
+        _each("Where: ", "Where: choose the one whose sibling you know best."),
+        _each("Rule: ", "Rule:"),
+        _each("A worked sibling, ", "A worked sibling for each:"),
     ),
-    choices=(RMSNORM, SWIGLU, SOFTMAX, WINDOWED),
+    choices=EVERYONE,
 )  # fmt: skip
 
 ITEMS = (C1,)
