@@ -26,6 +26,7 @@ from tklearn import numerics
 from tklearn.kernels import attention_hopper, gemm_hopper, linear_attention
 from tklearn.kernels.arrays import launch, look, output
 from tklearn.kernels.gemm_hopper import Config
+from tklearn.report import HOPPER, METRICS
 
 U = 2.0**-24  # error of one f32 rounding, relative
 UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -511,12 +512,8 @@ def test_exact_products_are_the_gpus_bits() -> None:
         assert np.array_equal(got, run(a, b, mma="exact").astype(np.float64))
 
 
-# The simulator's counter -> the profiler's. TMA sectors are equal where every tile is whole.
-COUNTED = {
-    "wgmma_instructions": "sm__inst_executed_pipe_tensor_op_gmma.sum",
-    "wgmma_flops": "sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum",
-    "tma_load_sectors": "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",
-}
+# The simulator's counter -> the profiler's: of TMA and wgmma.
+COUNTED = {key: metric for key, (metric, _) in METRICS.items() if key.startswith(HOPPER) and metric}
 WHOLE = [
     product(256, 256, 256, "simple", TWO),
     product(256, 256, 256, "persistent", TWO, blocks=2),
