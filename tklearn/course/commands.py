@@ -26,6 +26,11 @@ def add(commands: Any) -> None:
     sub.add_argument("--page", nargs="?", const="", metavar="FILE", help=told)
     sub.set_defaults(call=progress)
 
+    sub = commands.add_parser("key", help="the answer key, for instructors")
+    sub.add_argument("-o", "--output", metavar="FILE", help="default: print it")
+    sub.add_argument("--seed", type=int, default=0, help="of a learner's predictions")
+    sub.set_defaults(call=key)
+
     class_commands.add(commands)
 
 
@@ -95,4 +100,23 @@ def progress(args: argparse.Namespace, rest: list[str]) -> int:
         except OSError as e:
             raise CliError(f"the page cannot be written: {e}") from None
         print(f"the page: {path}")
+    return 0
+
+
+def key(args: argparse.Namespace, rest: list[str]) -> int:
+    """Print the answer key, or write it to a file."""
+    from tklearn.cli import CliError, checkout
+    from tklearn.course.key import key as made
+    from tklearn.course.release import BadSolution, write
+
+    try:
+        text = made(checkout(), args.seed)
+        if args.output:
+            write(Path(args.output), text)
+        else:
+            print(text, end="")
+    except BadSolution as e:
+        raise CliError(str(e)) from None
+    except OSError as e:
+        raise CliError(f"{e.filename}: {e.strerror}") from None
     return 0
