@@ -256,7 +256,8 @@ def more() -> Iterator[Case]:
                 p = {"write": write, "half": half, "warps": w}
                 big = Array("bfloat16" if half else "float32", (32 * w * 16 * SMS, 64))
                 kernel = micro_more.register_tiles(w, write, half)
-                yield Case("register_tiles", p, kernel, SMS, (N, big, big), (1, 4, 12))
+                other = Array(big.dtype, big.shape, "half")
+                yield Case("register_tiles", p, kernel, SMS, (N, other, big), (1, 4, 12))
     for kib in (1024, 4096, 32768, 65536, 524288):
         x1 = Array("float32", (kib * 256,), "half")
         y1 = Array("float32", (kib * 256,))

@@ -19,6 +19,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE.parent / "tklearn" / "sim" / "timing" / "h200.json"
+MORE = HERE / "results" / "calibration_h200_more.json"  # micro_more.py's, measured later
 sys.path[:0] = [str(HERE), str(HERE / "probes"), str(HERE.parent)]
 
 Row = dict[str, Any]
@@ -84,8 +85,12 @@ def operations(m: Measured) -> dict[str, tuple[float, float]]:
 
 def latencies(m: Measured) -> dict[str, float]:
     """Cycles from issue to use, from chains of one warp on each SM."""
-    steps = {n: m.cycles("wgmma", groups=1, n=n, late=0, registers=0) for n in (64, 128, 256)}
-    work = {n: m.cycles("wgmma", groups=1, n=n, late=1, registers=0) for n in (64, 128, 256)}
+    rate = tensor_cores(m)["wgmma"]
+    waits = [  # of four products of one warpgroup, and a semaphore that lets it pass
+        m.cycles("group", groups=1, n=n, deep=1, registers=1) - 4 * rate[str(n)]
+        for n in (64, 128, 192, 256)
+    ]
+    passing = m.cycles("barrier", kind="semaphore", warps=1) / 2
     engine = tma(m)
     l2 = m.cycles("chain", kib=4096, warps=1, blocks=m.sms)
     far = _farther(m)
@@ -100,7 +105,7 @@ def latencies(m: Measured) -> dict[str, float]:
         "dram": l2 + far[0],
         "dram_full": l2 + sum(far),
         "mma": m.cycles("mma", m=16, n=16, k=16, warps=4, dtype="bf16"),
-        "wgmma": max(statistics.median(steps[n] - work[n] for n in steps), 0.0),
+        "wgmma": max(statistics.median(waits) - passing, 0.0),
         "tma": max(box - l2 - engine["tma_issue"] - 16 * engine["tma_box"], 0.0),
     }
 
@@ -159,11 +164,23 @@ def tensor_cores(m: Measured) -> dict[str, Any]:
     """Cycles of mma.sync on one scheduler, and of wgmma by its columns."""
     mma = min(m.cycles("mma", m=64, n=64, k=16, warps=w, dtype="bf16") / (w / 4) for w in (4, 8))
     tf32 = m.cycles("mma", m=64, n=64, k=16, warps=4, dtype="tf32")
-    wgmma = {}
-    for n in (16, 32, 64, 128, 256):
-        each = [m.cycles("wgmma", groups=g, n=n, late=1, registers=0) / g / 4 for g in (1, 2)]
-        wgmma[str(n)] = min(each)
-    return {"mma": mma / 32, "mma_tf32": tf32 / 64, "wgmma": wgmma}
+    # Warpgroups with A in registers, 16 products before each wait, as many as fill the pipe.
+    wgmma = {
+        str(n): m.cycles("group", groups=g, n=n, deep=4, registers=1) / g / 16
+        for n, g in ((32, 3), (64, 3), (128, 3), (192, 2), (256, 2))
+    }
+    narrow = m.cycles("group", groups=3, n=32, deep=4, registers=0) / 3 / 16
+    step = {"m": 16, "n": 64, "k": 64, "ks": 64}
+    conflicts = m.cycles("step", pad=0, turned=0, warps=8, **step)  # 8 wavefronts a matrix
+    turned = m.cycles("step", pad=-1, turned=1, warps=4, **step)
+    return {
+        "mma": mma / 32,
+        "mma_tf32": tf32 / 64,
+        "ldmatrix": conflicts / (8 * 8 * (64 + 16)),
+        "turned": turned / 16,
+        "wgmma": wgmma,
+        "wgmma_shared": narrow / ((64 + 32) * 32 / 128),
+    }
 
 
 def barriers(m: Measured) -> dict[str, tuple[float, float]]:
@@ -341,10 +358,12 @@ def check(data: dict[str, Any]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     default = HERE / "results" / "calibration_h200.json"
-    parser.add_argument("source", type=Path, nargs="?", default=default)
+    parser.add_argument("source", type=Path, nargs="*", default=[default, MORE])
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    data = json.loads(options.source.read_text())
+    data = json.loads(options.source[0].read_text())
+    for more in options.source[1:]:
+        data["rows"] += json.loads(more.read_text())["rows"]
     TABLE.write_text(json.dumps(rounded(fit(data)), indent=1) + "\n")
     print(TABLE.read_text())
     if options.check:

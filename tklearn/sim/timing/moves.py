@@ -232,9 +232,12 @@ class Moves(Values):
                 )
             except ValueError:  # the simulator has the message
                 return made
-            matrices = op == "ld" and geo.itemsize == 2 and geo.tile.chunk >= 16
+            made.fixed = op == "ld"
+            matrices = made.fixed and geo.itemsize == 2 and geo.tile.chunk >= 16
             made.math += registers(t) / (8 if matrices else 2)
         made.shared = float(delta.values.get(f"shared_{op}_wavefronts", 0))
+        if made.fixed and matrices:
+            made.shared *= self.costs.rates.ldmatrix
         if t.dtype.itemsize != geo.itemsize:
             made.math += registers(t) * self.costs.rates.ops["convert"][0] / 2
         return made
@@ -290,7 +293,7 @@ class Moves(Values):
         self.emit(second)
 
     # --------------------------------------------------------------------------- tensor cores
-    def mma(self, d: Any, a: Any, transposed: bool, line: int) -> Event:
+    def mma(self, d: Any, a: Any, transposed: bool, turned: bool, line: int) -> Event:
         """mma.sync on tiles."""
         k = a.rows if transposed else a.cols
         depth = {1: 32, 2: 16, 4: 8}[a.dtype.itemsize]
@@ -300,6 +303,8 @@ class Moves(Values):
         made.math += n * (1.0 if depth != 8 else 2.0)
         made.tensor = n * (r.mma_tf32 if depth == 8 else r.mma * (2 if depth == 32 else 1))
         made.chain = r.latency["mma"]
+        if turned:  # each fragment of keys is waited for
+            made.serial = d.cols / 16 * (k / depth) * r.turned
         return made
 
     def wgmma(self, args: list[Any], types: list[Any], line: int) -> None:
@@ -315,7 +320,7 @@ class Moves(Values):
         moved = geo.n * geo.itemsize
         if isinstance(left, ST):
             moved += geometry(left).n * geo.itemsize
-        made.shared = moved / 128 / 4
+        made.shared = moved / 128 / 4 * r.wgmma_shared
         made.chain = r.latency["wgmma"]
         self.emit(made)
         if args[4]:

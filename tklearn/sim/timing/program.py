@@ -26,7 +26,9 @@ class Event:
         math: issue slots of the warp's scheduler. xu: cycles of its special-function unit.
         tensor: cycles of its tensor core. shared: wavefronts of shared memory.
         chain: cycles from the last issue to the result.
+        serial: cycles that the warp itself takes at least: steps that wait for one another.
         whole: the result is there only when all of it is (a reduction, a vote).
+        fixed: stays where the kernel has it (a register tile is not loaded before its last use).
         requests, sectors: global accesses and 32-byte sectors. array: whose they are. hits: sectors
             that the L1 cache has.
         after: numbers of the events whose results it uses.
@@ -35,24 +37,17 @@ class Event:
     """
 
     __slots__ = (
-        "kind", "math", "xu", "tensor", "shared", "chain", "whole", "requests", "sectors", "array",
-        "hits", "after", "what", "line",
+        "kind", "math", "xu", "tensor", "shared", "chain", "serial", "whole", "fixed", "requests",
+        "sectors", "array", "hits", "after", "what", "line",
     )  # fmt: skip
 
     def __init__(self, kind: int, line: int, after: tuple[int, ...] = ()) -> None:
         self.kind, self.line, self.after = kind, line, after
-        self.math = self.xu = self.tensor = self.shared = self.chain = 0.0
+        self.math = self.xu = self.tensor = self.shared = self.chain = self.serial = 0.0
         self.requests = self.sectors = self.hits = 0
         self.array = -1
-        self.whole = False
+        self.whole = self.fixed = False
         self.what: Any = None
-
-    def copied(self, after: tuple[int, ...]) -> Event:
-        e = Event(self.kind, self.line, after)
-        for name in ("math", "xu", "tensor", "shared", "chain", "whole", "requests", "sectors",
-                     "array", "hits", "what"):  # fmt: skip
-            setattr(e, name, getattr(self, name))
-        return e
 
 
 @dataclass

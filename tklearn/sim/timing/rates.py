@@ -29,7 +29,10 @@ class Rates:
         latency: cycles from issue to use: math, shuffle, shared, l1, l2 and dram (idle, and as
             l2_full and dram_full when they are busy all the time), mma, wgmma, tma.
         mma: cycles of one m16n8k16 on a scheduler's tensor core; tf32's m16n8k8 as mma_tf32.
-        wgmma: columns -> cycles of one m64nNk16.
+        ldmatrix: cycles of shared memory for each of its wavefronts. turned: cycles of a warp for a
+            16 x 16 fragment of B^T, which is loaded right before its products.
+        wgmma: columns -> cycles of one m64nNk16. wgmma_shared: cycles of shared memory for each 128
+            bytes of its operands.
         barrier: kind -> (cycles, cycles more for each warp) of a meeting.
         sm_l2, sm_write: bytes per cycle that one SM can draw from the L2 cache, and send to it.
         l2_read, l2_write: bytes per cycle of the L2 cache, for all SMs.
@@ -52,7 +55,10 @@ class Rates:
     latency: dict[str, float]
     mma: float
     mma_tf32: float
+    ldmatrix: float
+    turned: float
     wgmma: dict[int, float]
+    wgmma_shared: float
     barrier: dict[str, tuple[float, float]]
     sm_l2: float
     sm_write: float

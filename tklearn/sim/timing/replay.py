@@ -193,8 +193,9 @@ class Replay:
             busy["tensor cores"] += e.tensor
             w.multiplied = self.tensor[part]
             w.first[n] = begin + e.chain
-            w.done[n] = self.tensor[part] + e.chain
-            return start + min(e.math, SMALL)
+            w.done[n] = max(self.tensor[part], begin + e.serial) + e.chain
+            # In order: what follows is issued after the last product.
+            return max(end, self.tensor[part] - self.rates.mma, begin + e.serial)
         if kind == P.WGMMA:
             return self._wgmma(w, e, start, end)
         if e.shared:
@@ -222,8 +223,8 @@ class Replay:
 
     def _wgmma(self, w: _Warp, e: Event, start: float, end: float) -> float:
         begin = max(start, self.tensor[w.part])
-        self.shared = max(self.shared, begin) + e.shared
-        self.tensor[w.part] = max(begin + e.tensor, self.shared)
+        # The four warps of a group read their operands from shared memory together.
+        self.tensor[w.part] = begin + max(e.tensor, 4 * e.shared)
         self.out.busy["tensor cores"] += e.tensor
         self.out.busy["shared memory"] += e.shared
         w.product = max(w.product, self.tensor[w.part] + e.chain)

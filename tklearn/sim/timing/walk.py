@@ -128,7 +128,8 @@ class Walker(Moves):
             if e.kind == P.LOAD and sum(self.l1.values()) > self.most:
                 self.l1.clear()
         kind = e.kind
-        if kind in HOISTED and self.fetched[kind] < FETCHED and self._early(e, kind):
+        free = kind in HOISTED and not e.fixed
+        if free and self.fetched[kind] < FETCHED and self._early(e, kind):
             at = self.first[kind]
             self.order.insert(at, n)
             self.moved.add(n)
@@ -548,7 +549,8 @@ class Walker(Moves):
             made.tensor = self.costs.rates.mma
             made.chain = self.costs.rates.latency["mma"]
         else:
-            made = self.mma(types[0], types[1], "_At" in op.name, line)
+            turned = op.name.endswith("Bt")
+            made = self.mma(types[0], types[1], "_At" in op.name, turned, line)
         self._written(s.args[0], self.emit(made))
 
     def d_wgmma(self, op: Any, s: ir.Do, args: list[Any], types: list[Any], line: int) -> None:
