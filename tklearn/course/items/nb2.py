@@ -381,8 +381,8 @@ N2 = Predict(
         ),
         Question(
             name="branch",
-            text="128 threads, 96 numbers, and block.sync() stands under the line if i < n. What becomes "
-            "of the warps that come to it?",
+            text="128 threads, 96 numbers, and block.sync() stands under the line if i < n. What "
+            "becomes of the warps that come to it?",
             truth=lambda: "they wait" if _code(_branch, 96, *_pair(96)) == "TK506" else "they pass",
             choices=("they pass", "they wait"),
             wrong={
