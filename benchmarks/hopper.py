@@ -135,8 +135,6 @@ def attention_cases(torch: Any) -> Iterator[Case]:
                 }
                 if VARIANTS:
                     for label, options in attention_hopper.PLANS.items():
-                        if options.get("groups") == attention_hopper.consumers(d):
-                            continue
                         plan = attention_hopper.plan(tk.bf16, shape, causal, **options)
                         candidates[f"tklearn {label}"] = ours(*plan)
                 yield Case(
