@@ -50,10 +50,13 @@ class Verdict:
             alt = html.escape(self.alt, quote=True)
             source = f"data:image/png;base64,{self.png}"
             image = f'<img alt="{alt}" style="max-width:100%" src="{source}">'
+        wrap = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
+        more = f'<p>More: <code>tk.explain("{html.escape(self.code)}")</code></p>'
         return (
             f'<div style="border-left:4px solid {colour};padding-left:8px">'
             f"<b>{mark} {html.escape(self.head())}</b>"
-            f'<pre style="white-space:pre-wrap">{html.escape(self.message)}</pre>{image}</div>'
+            f'<pre style="{wrap}">{html.escape(self.message)}</pre>'
+            f"{more if self.code else ''}{image}</div>"
         )
 
     def json(self) -> dict[str, Any]:
