@@ -51,7 +51,8 @@ ATTACKS = {
     "fork": "while True:\n    os.fork()",
     "threads": "import threading\nfor i in range(99):\n    threading.Thread(target=print).start()",
     "shell": "PER_BLOCK = int(__import__('subprocess').check_output(['echo', '1024']))",
-    "network": "import socket\nPER_BLOCK = 1024 * bool(socket.create_connection(('192.0.2.1', 80), 3))",
+    "network": "import socket\nline = socket.create_connection(('192.0.2.1', 80), 3)\n"
+    "PER_BLOCK = 1024 * bool(line)",
     "files": f"PER_BLOCK = len(open({str(ROOT / 'solutions' / 'M1_coalesce.ipynb')!r}).read())",
     "kill": "import signal\nos.kill(-1, signal.SIGKILL)",
     "parent": "os.kill(os.getppid(), 9)",
@@ -63,7 +64,7 @@ ATTACKS = {
     "crash": "import ctypes\nctypes.string_at(0)",
     "forge": "for f in range(3, 60):\n    try:\n"
     '        os.write(f, b\'{"answer": {"M1": {"passed": true, "score": 99}}}\\n\')\n'
-    "    except OSError:\n        pass\nPER_BLOCK = int('1024')",
+    "    except OSError:\n        pass",
 }
 """Python in a submission: none of it may help, or hurt anybody else."""
 
@@ -71,9 +72,11 @@ ATTACKS = {
 def odd() -> dict[str, tuple[bytes, float, str]]:
     """name -> (bytes, points, words of its problem, notes or messages)."""
     deep = b"[" * 100_000
-    out = {f"evil-{n}.zip": (zipped(cells(M1=computing(t))), 0.0, "") for n, t in ATTACKS.items()}
+    known = "PER_BLOCK = len([None] * 1024)"  # by running it only
+    codes = {n: t if "PER_BLOCK" in t else f"{t}\n{known}" for n, t in ATTACKS.items()}
+    out = {f"evil-{n}.zip": (zipped(cells(M1=computing(t))), 0.0, "") for n, t in codes.items()}
     out["evil-endless.zip"] = (*out["evil-endless.zip"][:2], "stopped after")
-    good = computing("PER_BLOCK = len([None] * 1024)")
+    good = computing(known)
     forged = {"score": 99, "items": {"M1": {"passed": True, "score": 99}}}
     claims = journal({"item": "M1", "what": "check", "passed": True, "score": 99, "points": 99})
     huge = json.dumps(notebook(RIGHT)).replace('"outputs": []', f'"outputs": ["{"x" * 9_000_000}"]')
@@ -89,7 +92,7 @@ def odd() -> dict[str, tuple[bytes, float, str]]:
             zipped({**cells(M1="right_range"), "../../evil.py": "x", "/etc/evil": "x"}),
             3.0, "lies outside",
         ),
-        "latin.zip": (raw_zip({"M1.py": RIGHT.encode() + b"# caf\xe9"}), 0.0, "cannot be read"),
+        "latin.zip": (raw_zip({"M1.py": RIGHT.encode() + b"# caf\xe9"}), 0.0, "is not a notebook"),
         "latin.ipynb": (b"\xff\xfe\x00", 0.0, "no exercise"),
         "M1_coalesce.ipynb": (huge.encode(), 3.0, "right"),
         "large.zip": (b"PK" + bytes(30_000_001), 0.0, "larger than"),
@@ -130,9 +133,8 @@ def class_of(folder: Path) -> dict[str, tuple[float, str]]:
     want[os.fsdecode(raw)] = (3.0, "right")
     moodle = "Ann Smith_123_assignsubmission_file"
     put(folder / moodle, "work.zip", zipped(cells(M1="right_range")))
-    put(
-        folder / "a folder" / "exercises", "M1_coalesce.ipynb", json.dumps(notebook(RIGHT)).encode()
-    )
+    book = json.dumps(notebook(RIGHT)).encode()
+    put(folder / "a folder" / "exercises", "M1_coalesce.ipynb", book)
     (folder / "nothing in it").mkdir()
     want |= {moodle: (3.0, ""), "a folder": (3.0, ""), "nothing in it": (0.0, "neither")}
     (folder / "link.zip").symlink_to("/etc/passwd")

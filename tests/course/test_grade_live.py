@@ -52,7 +52,7 @@ def test_progress_failures_and_histograms() -> None:
 )  # fmt: skip
 def test_what_is_no_report(bad: Any) -> None:
     board = Board()
-    with pytest.raises(ValueError, match="^no "):
+    with pytest.raises(ValueError, match=r"^no "):
         board.add(bad)
     assert not board.learners
 

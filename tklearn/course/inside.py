@@ -161,7 +161,9 @@ def serve(said: str) -> None:
     for line in lines:
         request = json.loads(line)
         raw = _forked(request, limits, (out, lines)) if FORKS else _reply(request)
-        if b"\n" in raw or len(raw) >= limits["reply"]:
+        if b"\n" in raw:
+            raw = _stopped("its process gave no answer that can be read")
+        if len(raw) >= limits["reply"]:
             raw = _stopped("its answer was too long")
         out.write(raw + b"\n")
         out.flush()

@@ -77,6 +77,8 @@ class Grader:
             "name": name, "digest": hashlib.sha256(data).hexdigest(), "learner": "",
             "verified": False, "made": 0.0, "notes": [], "problem": "", "items": {}, "said": {},
         }  # fmt: skip
+        if len(data) > submit.LARGEST:
+            return {**out, "problem": f"larger than {submit.LARGEST // 1_000_000} MB"}
         request = {"do": "read", "data": base64.b64encode(data).decode(), "name": name}
         try:
             said = self._box.ask(request)
@@ -147,8 +149,10 @@ class Grader:
         if not isinstance(values, dict):
             return answer
         known = {n: str(values[n]) for n in answer.missing if n in values}
-        missing = tuple(n for n in answer.missing if n not in known)
-        return replace(answer, constants={**answer.constants, **known}, missing=missing)
+        if lacking := [n for n in answer.missing if n not in known]:
+            why = f"its cells were run, and {', '.join(lacking)[:80]} had no plain value then"
+            return replace(answer, problem=why)
+        return replace(answer, constants={**answer.constants, **known}, missing=())
 
     # -------------------------------------------------------------------------------- the verdicts
     def _verdicts(self, answers: dict[str, Answer]) -> dict[str, Verdict]:
