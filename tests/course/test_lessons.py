@@ -136,3 +136,11 @@ def test_a_kernel_of_the_page() -> None:
     table = mine.side_by_side([mine.Launch("double", double, 1, (x, x * 0))])
     assert table.rows[0].state == "this page"
     assert (table.rows[0].least, table.rows[0].moved) == (256, 256)
+
+
+def test_the_capstone_publishes_its_scale() -> None:
+    text = (ROOT / "exercises" / ITEMS["C1"].file).read_text(encoding="utf-8")
+    swiglu, rmsnorm, softmax, window = (c.work[0].full for c in ITEMS["C1"].choices)
+    assert (softmax, rmsnorm) == (swiglu, 2.0)
+    assert f"up to {swiglu:g} times" in text
+    assert f"instructions up to {window:g} times" in text
