@@ -33,6 +33,9 @@ from tklearn.course.item import (
     Wrong,
 )
 from tklearn.kernel import Kernel
+from tklearn.viz.clock import Units
+from tklearn.viz.rows import picture_rows
+from tklearn.viz.timeline import Drawn
 
 TILE = 64 * 64 * 2  # bytes of a tile of 64 x 64 numbers of 2 bytes
 
@@ -109,9 +112,8 @@ def _timeline(stages: int, steps: int) -> Any:
 @cache
 def _reckoned(stages: int, steps: int, copy: int, product: int) -> tuple[float, float]:
     """(end, first product) on paper, from the moments of a run."""
-    from tklearn import viz
-
-    drawn = viz.timeline(_timeline(stages, steps), units=viz.Units(copy, product)).data
+    t = _timeline(stages, steps).timeline
+    drawn = Drawn(t, picture_rows(t, Units(copy, product), tiles=False, semaphores=False))
     assert drawn.first_product is not None
     return drawn.finish, drawn.first_product
 
