@@ -66,7 +66,9 @@ def running(s: Array, top: Array) -> Picture:
         ax.set_xlim(0, cols)
         ax.set_ylim(low, high)
         ax.set_title(f"query {i}", size=9)
-        ax.set_xticks(TILE * (np.arange(top.shape[1]) + 0.5), range(1, top.shape[1] + 1), size=8)
+        ax.set_xticks(
+            TILE * (np.arange(top.shape[1]) + 0.5), [f"{t + 1}" for t in range(top.shape[1])]
+        )
         ax.tick_params(labelsize=8, length=0)
         ax.set_xlabel("tile", size=8)
     said = "; ".join(f"query {i}: {', '.join(f'{x:g}' for x in t)}" for i, t in enumerate(top))

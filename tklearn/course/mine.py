@@ -81,7 +81,7 @@ class SideBySide:
 
     def cells(self) -> list[tuple[str, ...]]:
         """The table as text, without its head."""
-        out = []
+        out: list[tuple[str, ...]] = []
         for r in self.rows:
             seen = f"{_time(r.measured)} ({r.how})" if r.measured else "-"
             off = f" ± {100 * r.error:.0f} %" if r.error is not None else ""
