@@ -97,6 +97,7 @@ def latencies(m: Measured) -> dict[str, float]:
     box = m.cycles("tma", rows=16, cols=64, stages=1, mib=16, blocks=m.sms)
     return {
         "math": m.cycles("lane_op", op="fadd", warps=1) / 8,
+        "idiv": _division(m),
         "shuffle": m.cycles("lane_op", op="shuffle", warps=1) / 8,
         "shared": m.cycles("shared", stride=1, warps=1) / 8,
         "l1": _hits(m, l2),
@@ -108,6 +109,18 @@ def latencies(m: Measured) -> dict[str, float]:
         "wgmma": max(statistics.median(waits) - passing, 0.0),
         "tma": max(box - l2 - engine["tma_issue"] - 16 * engine["tma_box"], 0.0),
     }
+
+
+def _division(m: Measured) -> float:
+    """Of integers, in a chain of divisions and additions."""
+    return (m.cycles("lane_op", op="idiv", warps=1) - m.cycles("lane_op", op="fadd", warps=1)) / 8
+
+
+def copies(m: Measured) -> float:
+    """What stands before the accesses of a tile's copy: four warps with three tiles under way, so
+    that none waits for memory. A turn has a barrier, too, and a division."""
+    turn = m.cycles("copy_ring", rows=64, warps=4, stages=4, mib=16, blocks=1)
+    return turn - m.cycles("barrier", kind="block", warps=4) - _division(m)
 
 
 def _hits(m: Measured, l2: float) -> float:
@@ -303,7 +316,8 @@ def fit(data: dict[str, Any]) -> dict[str, Any]:
     """All constants."""
     m = Measured(data)
     table = {
-        "ops": operations(m), "latency": latencies(m), **tensor_cores(m), "barrier": barriers(m),
+        "ops": operations(m), "latency": latencies(m), **tensor_cores(m), "copy": copies(m),
+        "barrier": barriers(m),
         **memory(m), "sharing": sharing(m), **tma(m), **launches(m), "ghz": m.ghz,
     }  # fmt: skip
     old = json.loads(TABLE.read_text()) if TABLE.is_file() else {}

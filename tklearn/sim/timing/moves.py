@@ -267,6 +267,7 @@ class Moves(Values):
         if kind == "async" and chunk >= 4:
             made = self.event(P.ASYNC, line)
             made.math += slots
+            made.serial += self.costs.rates.copy
             made.shared = v.get("cp_async_bytes", 0) / 128
             made.requests, made.sectors, made.array = requests, sectors, g.number
             self.emit(made)
@@ -274,6 +275,7 @@ class Moves(Values):
         store = kind == "store"
         first = self.event(P.SHARED if store else P.LOAD, line)
         first.math += slots
+        first.serial += self.costs.rates.copy
         first.array = g.number
         if store:
             first.shared = near

@@ -26,13 +26,14 @@ class Rates:
     Attributes:
         ops: operation -> (issue slots, cycles of the special-function unit) for one register of
             each lane of a warp, on one of the SM's four parts.
-        latency: cycles from issue to use: math, shuffle, shared, l1, l2 and dram (idle, and as
+        latency: cycles from issue to use: math, idiv, shuffle, shared, l1, l2 and dram (idle, and as
             l2_full and dram_full when they are busy all the time), mma, wgmma, tma.
         mma: cycles of one m16n8k16 on a scheduler's tensor core; tf32's m16n8k8 as mma_tf32.
         ldmatrix: cycles of shared memory for each of its wavefronts. turned: cycles of a warp for a
             16 x 16 fragment of B^T, which is loaded right before its products.
         wgmma: columns -> cycles of one m64nNk16. wgmma_shared: cycles of shared memory for each 128
             bytes of its operands.
+        copy: cycles in which a thread finds its part of a tile that the block copies.
         barrier: kind -> (cycles, cycles more for each warp) of a meeting.
         sm_l2, sm_write: bytes per cycle that one SM can draw from the L2 cache, and send to it.
         l2_read, l2_write: bytes per cycle of the L2 cache, for all SMs.
@@ -59,6 +60,7 @@ class Rates:
     turned: float
     wgmma: dict[int, float]
     wgmma_shared: float
+    copy: float
     barrier: dict[str, tuple[float, float]]
     sm_l2: float
     sm_write: float

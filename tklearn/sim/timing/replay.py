@@ -105,6 +105,7 @@ class Replay:
         self.order = 0
         self.out = Played()
         self.slot = 0
+        self.peers = min(len(program.warps), 4)
         self.started = 0.0  # until when the GPU's dispatcher is busy with this SM's blocks
 
     def run(self, blocks: int, resident: int) -> Played:
@@ -177,6 +178,9 @@ class Replay:
         end = start + e.math
         self.math[part] = max(self.math[part], start) + e.math
         busy["issue"] += e.math
+        if e.serial and e.kind != P.MMA:  # the access comes after what leads to it
+            start += e.serial
+            end = max(end, start)
         if e.xu:
             begin = max(start, self.xu[part])
             self.xu[part] = begin + e.xu
@@ -204,6 +208,13 @@ class Replay:
             busy["shared memory"] += e.shared
             if kind == P.ASYNC:
                 pass
+            elif e.fixed:
+                # The four schedulers' warps load their tiles at the same time and take turns;
+                # products begin when half of their operands is there.
+                turns = self.peers * e.shared
+                w.first[n] = max(begin, start + turns / 2) + e.chain
+                w.done[n] = max(self.shared, start + turns, end, late) + e.chain
+                return max(end, begin, start + turns, late)
             elif kind == P.SHARED:
                 w.first[n] = begin + e.chain
                 w.done[n] = max(self.shared, end, late) + e.chain

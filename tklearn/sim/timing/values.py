@@ -76,6 +76,7 @@ class Values:
     def __init__(self) -> None:
         self.math = self.xu = 0.0
         self.chain = 0  # dependent steps since the last event
+        self.serial = 0.0  # cycles of long ones
         self.reads: set[int] = set()
 
     # what walk.py and moves.py provide
@@ -107,6 +108,8 @@ class Values:
         if e.type.dtype.kind != "f" and e.uni.level <= ir.WARP:
             math *= UNIFORM
         self.work((math, xu))
+        if op in ("//", "%") or (op == "/" and e.type.dtype.kind != "f"):
+            self.serial += self.costs.rates.latency["idiv"]
 
     def x_Const(self, e: ir.Const) -> Any:
         return e.value
@@ -315,7 +318,8 @@ class Values:
         e.math, e.xu = self.math, self.xu
         steps = max(self.chain - 1, 0)
         e.chain = self.costs.rates.latency["math"] * (1 + min(steps, 8))
-        self.math = self.xu = 0.0
+        e.serial = self.serial
+        self.math = self.xu = self.serial = 0.0
         self.chain = 0
         self.reads = set()
         return e
