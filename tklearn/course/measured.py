@@ -24,17 +24,26 @@ from tklearn.lang import ir
 from tklearn.lang.errors import TkError
 
 SIZES: dict[str, Any] = {
-    "temperature": None,
-    "copy": 1 << 18,
-    "transpose": (512, 512),
-    "attend": (256, 256, "rising"),
-    "attend_causal": (256, "rising"),
+    "M1": 1 << 18,
+    "F1": (128, 128, 128),
+    "F2": 1 << 14,
+    "M2": (512, 512),
+    "K1": (512, 512),
+    "S1": (256, 256, 64),
+    "K2": (256, 256, 64),
+    "K3": (256, 256, 512),
+    "F3": (256, 256, 512),
+    "S2": (256, 256, "rising"),
+    "F4": (256, 256, "rising"),
+    "K4": (256, 256, "rising"),
+    "K4b": (256, "rising"),
     "rmsnorm": (1024, 256),
     "swiglu": 1 << 18,
     "softmax_t": (1024, 256),
     "window_scores": 512,
 }
-"""Kernel -> the size of its measured launch; others are measured at their first public size."""
+"""Exercise, or kernel of the capstone -> the size of its measured launch; others are measured at
+their first public size."""
 
 VARIANTS = 3
 """How many variants of a solution are recorded."""
@@ -45,11 +54,8 @@ UNFIT = re.compile("endless|huge|hard_coded|constant|dropped|always_equal")
 
 def launch(item: KernelItem) -> Case:
     """The launch of an exercise that is measured."""
-    size = SIZES.get(item.kernels[0]) or item.sizes[0]
-    try:
-        return item.case(np.random.default_rng([0]), size)
-    except (TypeError, ValueError):  # a kernel of the same name with sizes of another form
-        return item.case(np.random.default_rng([0]), item.sizes[0])
+    known = SIZES.get(item.id, SIZES.get(item.kernels[0]) if item.id == "C1" else None)
+    return item.case(np.random.default_rng([0]), known or item.sizes[0])
 
 
 def table(item: Item, answer: extract.Answer, **options: Any) -> Comparison:

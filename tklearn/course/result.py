@@ -25,10 +25,12 @@ h1{font-size:1.5rem;margin:0 0 .3rem}h2{font-size:1.1rem;margin:1.4rem 0 .4rem}
 table{border-collapse:collapse;width:100%}caption{text-align:left;color:#444}
 th,td{text-align:left;padding:.15rem .7rem .15rem 0;border-bottom:1px solid #ddd;vertical-align:top}
 th{border-bottom-color:#111}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.n{white-space:nowrap}
 p.big{font-size:1.15rem}.wide{overflow-x:auto}
-@media print{body{font-size:9.5pt;margin:0;max-width:none}h2{break-after:avoid}
-tr{break-inside:avoid}
-@page{size:A4;margin:12mm}}
+@media print{body{font-size:7.5pt;line-height:1.25;margin:0;max-width:none;padding:0}
+h1{font-size:12pt}h2{font-size:9pt;margin:.6rem 0 .2rem;break-after:avoid}p{margin:.2rem 0}
+p.big{font-size:9pt}td,th{padding:.06rem .5rem .06rem 0}tr{break-inside:avoid}}
+@page{size:A4;margin:9mm}
 """
 COLUMNS = ("exercise", "", "lesson", "state", "points", "tries", "hints", "minutes")
 NUMBERS = ("points", "tries", "hints", "minutes")
