@@ -514,13 +514,18 @@ def test_exact_products_are_the_gpus_bits() -> None:
 
 # The simulator's counter -> the profiler's: of TMA and wgmma.
 COUNTED = {key: metric for key, (metric, _) in METRICS.items() if key.startswith(HOPPER) and metric}
+def one_variant(case: Case) -> Case:
+    """Left to itself, `run` takes the one that is faster on its machine."""
+    return replace(case, run=partial(case.run, variant="simple"))
+
+
 WHOLE = [
     product(256, 256, 256, "simple", TWO),
     product(256, 256, 256, "persistent", TWO, blocks=2),
     product(256, 512, 192, "persistent", gemm_hopper.WIDE),
-    attend(1, 2, 384, 384, 64, False),
-    attend(1, 2, 384, 384, 64, True),
-    attend(1, 2, 256, 256, 128, True),
+    one_variant(attend(1, 2, 384, 384, 64, False)),
+    one_variant(attend(1, 2, 384, 384, 64, True)),
+    one_variant(attend(1, 2, 256, 256, 128, True)),
     persistent(1, 2, 384, 384, 64, True, 3),
     linear(1, 2, 256),
 ]
