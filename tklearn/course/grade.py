@@ -49,8 +49,8 @@ class Handed:
     files: tuple[str, ...]
 
     def data(self) -> bytes:
-        """Its bytes: a file's own, or a zip of several."""
-        if len(self.files) == 1:
+        """Its bytes: a file's own, or a zip of a folder's notebooks."""
+        if len(self.files) == 1 and self.files[0].endswith((".zip", os.sep + self.name)):
             return _bytes(self.files[0])
         out, total = io.BytesIO(), 0
         with zipfile.ZipFile(out, "w") as z:
