@@ -27,13 +27,19 @@ def compare(
     except ImportError:
         return "", alt
     bad = _sheet(wrong, False)
-    sheets = _sheet(want, np.nan), _sheet(np.where(left, np.nan, got.astype(np.float64)), np.nan)
+    sheets = [
+        _sheet(np.where(hidden | ~np.isfinite(a), np.nan, a), np.nan)
+        for a, hidden in ((want.astype(np.float64), False), (got.astype(np.float64), left))
+    ]
     cut = "" if bad.size >= want.size else " (first rows and columns)"
     height, width = bad.shape
     size = min(2.4 / max(height, width), 0.16)  # inches of a cell
     side = max(width * size + 0.5, 1.8)
     fig = Figure(figsize=(2 * side, height * size + 0.5), layout="constrained")
-    low, high = np.nanmin(want), np.nanmax(want)
+    numbers = want[np.isfinite(want)]
+    if not numbers.size:
+        return "", alt
+    low, high = numbers.min(), numbers.max()
     for ax, sheet, what in zip(fig.subplots(1, 2), sheets, ("expected", "got"), strict=True):
         extent = (-0.5, width - 0.5, height - 0.5, -0.5)
         ax.imshow(sheet, "cividis", vmin=low, vmax=high, extent=extent, interpolation="nearest")
