@@ -185,12 +185,12 @@ def tensor_cores(m: Measured) -> dict[str, Any]:
     narrow = m.cycles("group", groups=3, n=32, deep=4, registers=0) / 3 / 16
     step = {"m": 16, "n": 64, "k": 64, "ks": 64}
     conflicts = m.cycles("step", pad=0, turned=0, warps=8, **step)  # 8 wavefronts a matrix
-    turned = m.cycles("step", pad=-1, turned=1, warps=4, **step)
+    turned, straight = (m.cycles("step", pad=-1, turned=t, warps=4, **step) for t in (1, 0))
     return {
         "mma": mma / 32,
         "mma_tf32": tf32 / 64,
         "ldmatrix": conflicts / (8 * 8 * (64 + 16)),
-        "turned": turned / 16,
+        "turned": (turned - straight) / 16 + 2 * mma / 32,
         "wgmma": wgmma,
         "wgmma_shared": narrow / ((64 + 32) * 32 / 128),
     }
@@ -227,8 +227,21 @@ def memory(m: Measured) -> dict[str, float]:
         "dram_write": max(rate(2, 512, b) for b in grids),
         "dram_copy": 2 * (1048576 - 262144) * 1024 / (big - small),
         "dirty": _dirty(m, 2 * (1048576 - 262144) * 1024 / (big - small)),
+        "scatter": _scattered(m, max(rate(2, mib, b) for mib in (4, 16) for b in grids)),
         "l2_bytes": _kept(m, rate),
     }
+
+
+def _scattered(m: Measured, whole: float) -> float:
+    """Stores of register tiles (single sectors) against stores of whole lines: what four warps more
+    take to write their results, all else equal."""
+    shape = {"m": 64, "n": 64, "k": 16, "dtype": "bf16"}
+    ends = []
+    for w in (4, 8):
+        r = m.find("mma", warps=w, **shape)
+        each = np.diff(r["seconds"])[0] / np.diff(r["n"])[0]
+        ends.append(r["seconds"][0] - r["n"][0] * each)
+    return max(float((ends[1] - ends[0]) * whole / (4 * 64 * 64 * 4 * m.sms)), 1.0)
 
 
 def _dirty(m: Measured, copy: float) -> float:

@@ -189,10 +189,7 @@ class _Job:
         if guessed:
             self.notes.append(f"registers guessed: {lane} a lane")
         span = max(played.ends[-1], played.drained, 1.0)
-        use = {}
-        for name, busy in played.busy.items():
-            parts = 4 if name in ("issue", "special functions", "tensor cores") else 1
-            use[name] = min(busy / parts / span, 1.0)
+        use = {name: min(busy / span, 1.0) for name, busy in played.work().items()}
         warps = self.spec.warps * len(played.ends)
         waits = {line: w / (span * warps) * len(played.ends) / max(self.resident, 1)
                  for line, w in sorted(played.waits.items())}  # fmt: skip
@@ -353,6 +350,8 @@ class _Job:
         ends = sorted(played.ends)
         last = max(ends[-1], played.drained if count == each else 0.0)
         if count < each:
-            pace = (ends[-1] - ends[-1 - resident]) / resident
+            # No faster than what a block needs of the busiest resource.
+            least = max(played.work().values(), default=0.0) / count
+            pace = max((ends[-1] - ends[-1 - resident]) / resident, least)
             last = ends[-1] + (each - count) * pace + max(played.drained - ends[-1], 0.0)
         return last, played

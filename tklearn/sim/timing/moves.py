@@ -206,6 +206,7 @@ class Moves(Values):
             delta = counters.vector_delta(op, t, g.itemsize, left, start)
         made.requests = delta.values.get(f"global_{op}_requests", 0)
         made.sectors = delta.values.get(f"global_{op}_sectors", 0)
+        made.apart = isinstance(t, RT)
         made.math += made.requests * (1 + ADDRESS / 3) + 4
         if t.dtype.itemsize != g.itemsize:
             made.math += registers(t) * self.costs.rates.ops["convert"][0] / 2

@@ -37,6 +37,8 @@ class Rates:
         barrier: kind -> (cycles, cycles more for each warp) of a meeting.
         sm_l2, sm_write: bytes per cycle that one SM can draw from the L2 cache, and send to it.
         l2_read, l2_write: bytes per cycle of the L2 cache, for all SMs.
+        scatter: how much longer the L2 cache takes for single sectors than for those of whole lines
+            (stores of register tiles).
         sharing: how many SMs read one place at a time -> how much more they get together, since
             requests of neighbours are merged before the L2 cache.
         dram_read, dram_write, dram_copy: bytes per second.
@@ -66,6 +68,7 @@ class Rates:
     sm_write: float
     l2_read: float
     l2_write: float
+    scatter: float
     sharing: dict[int, float]
     dram_read: float
     dram_write: float

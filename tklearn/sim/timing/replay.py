@@ -48,6 +48,11 @@ class Played:
     busy: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     waits: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
+    def work(self) -> dict[str, float]:
+        """Cycles that each resource worked; the mean of the four of which an SM has four."""
+        four = ("issue", "special functions", "tensor cores")
+        return {k: b / 4 if k in four else b for k, b in self.busy.items()}
+
 
 class Stuck(Exception):
     """Nobody can go on: the walk does not describe a run of the kernel."""
@@ -98,7 +103,7 @@ class Replay:
         self.math = [0.0] * 4
         self.xu = [0.0] * 4
         self.tensor = [0.0] * 4
-        self.shared = self.l1 = self.engine = self.port_in = self.port_out = 0.0
+        self.shared = self.engine = self.port_in = self.port_out = 0.0
         self.read = self.write = self.dram = 0.0  # the GPU's, as far as it works for this SM
         self.adds = 0.0
         self.heap: list[tuple[float, int, Any]] = []
@@ -257,15 +262,18 @@ class Replay:
                 data = self._put(e, begin + r.latency["shared"])
                 w.stores.append((self.engine + r.latency["tma"] / 2, data + r.latency["l2"]))
             return end
-        begin = max(start, self.l1)
-        self.l1 = begin + max(e.requests, e.sectors / LINE)
-        self.out.busy["L1"] += max(e.requests, e.sectors / LINE)
+        # The L1 cache and shared memory are one memory, of 128 bytes a cycle.
+        if kind == P.ASYNC:  # past the L1 cache
+            _, data = self._fetch(e, start, 0.0)
+            w.open = max(w.open, data)
+            return max(end, start + (e.requests - 1 if e.requests > 1 else 0))
+        begin = max(start, self.shared)
+        cost = max(e.requests, e.sectors / LINE)
+        self.shared = begin + cost
+        self.out.busy["L1"] += cost
         if kind == P.LOAD:
             first, data = self._fetch(e, begin, e.chain if e.whole else 0.0)
             w.first[n], w.done[n] = data if e.whole else first, data
-        elif kind == P.ASYNC:
-            _, data = self._fetch(e, begin, 0.0)
-            w.open = max(w.open, data)
         elif kind == P.STORE:
             self._put(e, begin)
         else:
@@ -282,7 +290,7 @@ class Replay:
         r, share = self.rates, self.share
         missing = e.sectors - e.hits
         if missing <= 0:
-            return t + r.latency["l1"], max(self.l1, t) + r.latency["l1"]
+            return t + r.latency["l1"], max(self.shared, t) + r.latency["l1"]
         far = share.far_loads.get(e.array, 1.0)
         # What is busy has queues.
         lat, now = r.latency, max(t, 1.0)
@@ -311,8 +319,9 @@ class Replay:
         share = self.share
         nbytes = 32.0 * e.sectors
         self.port_out = max(t, self.port_out) + nbytes / self.rates.sm_write
-        self.write += nbytes / share.l2_write
-        self.out.busy["L2"] += nbytes / share.l2_write
+        cost = nbytes / share.l2_write * (self.rates.scatter if e.apart else 1.0)
+        self.write += cost
+        self.out.busy["L2"] += cost
         end = max(self.port_out, self.write)
         took = share.far_stores.get(e.array, 1.0) * nbytes / share.dram
         if took:
