@@ -396,7 +396,8 @@ def page() -> str:
         "A dot becomes `::`, a coordinate tuple becomes `{}`, the first assignment a declaration. "
         "Besides:\n\n" + table(["Python", "C++"], SPELLING),
         "## Error codes\n\nTK1xx to TK3xx: the text of the kernel. TK4xx: a launch, or the GPU. "
-        "TK5xx: what the\nsimulator catches while the kernel runs. TK6xx: figures.\n\n" + codes(),
+        "TK5xx: what the\nsimulator catches while the kernel runs. TK6xx: figures. Each has "
+        "[a page](errors/README.md),\nwhich `tk.explain(\"TK210\")` shows.\n\n" + codes(),
         "*Made by tklearn/lang/reference.py; tests/test_lang_reference.py keeps it true.*\n",
     ]  # fmt: skip
     return "\n".join(parts)
