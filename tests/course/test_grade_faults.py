@@ -136,7 +136,7 @@ def class_of(folder: Path) -> dict[str, tuple[float, str]]:
     book = json.dumps(notebook(RIGHT)).encode()
     put(folder / "a folder" / "exercises", "M1_coalesce.ipynb", book)
     (folder / "nothing in it").mkdir()
-    want |= {moodle: (3.0, ""), "a folder": (3.0, ""), "nothing in it": (0.0, "neither")}
+    want |= {moodle: (3.0, ""), "a folder": (3.0, ""), "nothing in it": (0.0, "no exercise")}
     (folder / "link.zip").symlink_to("/etc/passwd")
     os.mkfifo(folder / "pipe.zip")
     names = list(COMMON)

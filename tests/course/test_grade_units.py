@@ -59,8 +59,8 @@ def said(box: Sandbox, code: str) -> str:
         ("bytearray(1 << 40)", "MemoryError"),
         ("f = [open('/dev/null') for i in range(100)]", "Too many open files"),
         ("answer = sorted(set(os.environ) - {'LC_CTYPE', 'PWD'})[:3]", "HOME|LANG|MPL"),
-        ("answer = [p for p in os.listdir('/proc') if p.isdigit() and int(p) > 60]", "^\\[\\]$"),
-        ("answer = open(f'/proc/{os.getppid()}/mem', 'rb')", "denied"),
+        ("answer = os.listdir('/proc')", "No such file"),
+        ("os.kill(os.getppid() + 1000, 9)", "No such process"),
         ("os.setuid(0)", "not permitted|Invalid"),
     ],
 )
@@ -76,8 +76,7 @@ def test_what_a_sandbox_survives(box: Sandbox) -> None:
         ("os.kill(os.getppid(), 9)", "ended"),
         ("os.kill(-1, 9)", "ended"),
         ("import ctypes; ctypes.string_at(0)", "without an answer"),
-        ("[os.write(f, b'x\\n') for f in range(3, 99) if os.path.exists(f'/proc/self/fd/{f}')]",
-         "read|ended|OSError|answer"),
+        ("for f in range(3, 60):\n    try: os.write(f, b'x\\n')\n    except OSError: pass", "read"),
     ):  # fmt: skip
         with pytest.raises(Stopped, match=words):
             box.ask({"do": "echo", "code": f"import os\n{code}"})

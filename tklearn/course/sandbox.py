@@ -55,9 +55,17 @@ class Stopped(Exception):
 def problem() -> str:
     """Why there is no bubblewrap here; "" where it works."""
     found = bwrap_problem()
-    if not found and os.geteuid() == 0 and shutil.which("setpriv") is None:
+    if found:
+        return found
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
         return "as root, setpriv is needed, too"
-    return found
+    try:  # the whole of it: a container may allow a part
+        tried = [*_bwrap(Limits()), "/usr/bin/env", "true"]
+        done = subprocess.run(tried, stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return f"bwrap cannot be started: {type(e).__name__}"
+    said = done.stderr.decode("utf-8", "replace").strip()
+    return f"bwrap may not make a sandbox here: {said[:100]}" if done.returncode else ""
 
 
 def weaker() -> str:
@@ -107,7 +115,7 @@ def _bwrap(limits: Limits) -> list[str]:
                 command += ["--perms", "0755", "--dir", str(above)]
                 made.add(above)
         command += ["--ro-bind", folder, folder]
-    command += ["--proc", "/proc", "--dev", "/dev"]
+    command += ["--dev", "/dev"]  # no /proc: it tells much, and containers do not let it be made
     command += ["--perms", "1777", "--size", str(limits.scratch), "--tmpfs", "/tmp"]
     command += ["--size", "4096", "--tmpfs", "/dev/shm", "--chdir", "/tmp"]
     for name, value in _environment().items():
