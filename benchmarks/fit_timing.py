@@ -1,6 +1,6 @@
 """Makes the constants of the time estimate from what calibrate.py measured, and from nothing else.
 
-    python benchmarks/fit_timing.py [results/calibration_h200.json] [--check]
+    python benchmarks/fit_timing.py [FILE ...] [--check]
 
 Writes tklearn/sim/timing/h200.json. `--check` then predicts each micro-benchmark with the model.
 Each function below says how one group of constants follows from the measured seconds.
@@ -19,7 +19,9 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE.parent / "tklearn" / "sim" / "timing" / "h200.json"
-MORE = HERE / "results" / "calibration_h200_more.json"  # micro_more.py's, measured later
+RESULTS = [  # micro_more.py's were measured later
+    HERE / "results" / f"calibration_h200{x}.json" for x in ("", "_more", "_third")
+]
 sys.path[:0] = [str(HERE), str(HERE / "probes"), str(HERE.parent)]
 
 Row = dict[str, Any]
@@ -121,6 +123,17 @@ def copies(m: Measured) -> float:
     that none waits for memory. A turn has a barrier, too, and a division."""
     turn = m.cycles("copy_ring", rows=64, warps=4, stages=4, mib=16, blocks=1)
     return turn - m.cycles("barrier", kind="block", warps=4) - _division(m)
+
+
+def lanes(m: Measured) -> dict[str, float]:
+    """Accesses of single elements: a request of the L1 cache; a broadcast from shared memory, of
+    which the compiler merges neighbours; a turn of the loop that copies element by element."""
+    fused = m.cycles("fused", warps=32) / 32 / 32  # one wavefront for the column, one broadcast
+    return {
+        "request": m.cycles("cached", width=0, warps=32) / 8 / 32,
+        "broadcast": min(max(fused - 1, 0.0), 1.0),
+        "rolled": m.cycles("odd", rows=64, warps=4, stages=0, blocks=1) / (64 * 64 / 128),
+    }
 
 
 def _hits(m: Measured, l2: float) -> float:
@@ -232,16 +245,15 @@ def memory(m: Measured) -> dict[str, float]:
     }
 
 
-def _scattered(m: Measured, whole: float) -> float:
-    """Stores of register tiles (single sectors) against stores of whole lines: what four warps more
-    take to write their results, all else equal."""
-    shape = {"m": 64, "n": 64, "k": 16, "dtype": "bf16"}
-    ends = []
-    for w in (4, 8):
-        r = m.find("mma", warps=w, **shape)
-        each = np.diff(r["seconds"])[0] / np.diff(r["n"])[0]
-        ends.append(r["seconds"][0] - r["n"][0] * each)
-    return max(float((ends[1] - ends[0]) * whole / (4 * 64 * 64 * 4 * m.sms)), 1.0)
+def _scattered(m: Measured, whole: float) -> tuple[float, float]:
+    """Stores of register tiles against stores of whole lines: sectors that are full (f32), and
+    sectors that are half full (bf16)."""
+    out = []
+    for half in (0, 1):
+        r = m.find("register_tiles", write=1, half=half, warps=4)
+        took = (r["seconds"][2] - r["seconds"][1]) / (r["n"][2] - r["n"][1])
+        out.append(took * whole / (4 * 16 * 8 * 32 * m.sms))  # 16 requests of 8 sectors a tile
+    return max(out[0], 1.0), max(out[1], 1.0)
 
 
 def _dirty(m: Measured, copy: float) -> float:
@@ -331,7 +343,7 @@ def fit(data: dict[str, Any]) -> dict[str, Any]:
     table = {
         "ops": operations(m), "latency": latencies(m), **tensor_cores(m), "copy": copies(m),
         "barrier": barriers(m),
-        **memory(m), "sharing": sharing(m), **tma(m), **launches(m), "ghz": m.ghz,
+        **memory(m), "sharing": sharing(m), **tma(m), **launches(m), **lanes(m), "ghz": m.ghz,
     }  # fmt: skip
     old = json.loads(TABLE.read_text()) if TABLE.is_file() else {}
     return {
@@ -384,13 +396,15 @@ def check(data: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    default = HERE / "results" / "calibration_h200.json"
-    parser.add_argument("source", type=Path, nargs="*", default=[default, MORE])
+    parser.add_argument("source", type=Path, nargs="*", default=RESULTS)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     data = json.loads(options.source[0].read_text())
-    for more in options.source[1:]:
-        data["rows"] += json.loads(more.read_text())["rows"]
+    rows = {}  # of equal cases the last one counts
+    for source in options.source:
+        for r in json.loads(source.read_text())["rows"]:
+            rows[r["group"], json.dumps(r["params"], sort_keys=True), r["cold"]] = r
+    data["rows"] = list(rows.values())
     TABLE.write_text(json.dumps(rounded(fit(data)), indent=1) + "\n")
     print(TABLE.read_text())
     if options.check:

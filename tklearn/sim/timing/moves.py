@@ -149,6 +149,8 @@ class Moves(Values):
         if (at >= 0).any():
             wave, _ = access.shared_many(kind, min(geo.itemsize * n, 16), at[None])
             made.shared = float(wave[0])
+            if kind == "ld" and (at == at[0]).all():
+                made.shared *= self.costs.rates.broadcast
         return made
 
     def atomic(self, e: ir.Call) -> Any:
@@ -206,7 +208,8 @@ class Moves(Values):
             delta = counters.vector_delta(op, t, g.itemsize, left, start)
         made.requests = delta.values.get(f"global_{op}_requests", 0)
         made.sectors = delta.values.get(f"global_{op}_sectors", 0)
-        made.apart = isinstance(t, RT)
+        if isinstance(t, RT) and op == "st":
+            made.apart = self.costs.rates.scatter[g.itemsize < 4]
         made.math += made.requests * (1 + ADDRESS / 3) + 4
         if t.dtype.itemsize != g.itemsize:
             made.math += registers(t) * self.costs.rates.ops["convert"][0] / 2
@@ -264,7 +267,7 @@ class Moves(Values):
         requests, sectors = v.get(f"global_{far}_requests", 0), v.get(f"global_{far}_sectors", 0)
         near = v.get("shared_ld_wavefronts", 0) + v.get("shared_st_wavefronts", 0)
         slots = requests * (1 + ADDRESS / 2 if fast else ROLLED) + 6
-        latency = self.costs.rates.latency
+        r, latency = self.costs.rates, self.costs.rates.latency
         if kind == "async" and chunk >= 4:
             made = self.event(P.ASYNC, line)
             made.math += slots
@@ -284,7 +287,8 @@ class Moves(Values):
         else:
             first.requests, first.sectors, first.chain = requests, sectors, 0.0
         if not fast:  # each turn of the loop waits for its own load
-            first.chain += (requests - 1) * latency["shared" if store else "l2"]
+            turn = r.rolled - (latency["l2"] - latency["shared"] if store else 0.0)
+            first.serial += (requests - 1) * turn
             first.whole = True
         self.reads = {self.emit(first)}
         second = self.event(P.STORE if store else P.WORK, line)

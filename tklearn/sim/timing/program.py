@@ -29,7 +29,7 @@ class Event:
         serial: cycles that the warp itself takes at least: steps that wait for one another.
         whole: the result is there only when all of it is (a reduction, a vote).
         fixed: stays where the kernel has it (a register tile is not loaded before its last use).
-        apart: its sectors are single ones of many lines.
+        apart: what its sectors cost the L2 cache, if they are single ones of many lines.
         requests, sectors: global accesses and 32-byte sectors. array: whose they are. hits: sectors
             that the L1 cache has.
         after: numbers of the events whose results it uses.
@@ -47,7 +47,8 @@ class Event:
         self.math = self.xu = self.tensor = self.shared = self.chain = self.serial = 0.0
         self.requests = self.sectors = self.hits = 0
         self.array = -1
-        self.whole = self.fixed = self.apart = False
+        self.whole = self.fixed = False
+        self.apart = 1.0
         self.what: Any = None
 
 

@@ -26,8 +26,8 @@ class Rates:
     Attributes:
         ops: operation -> (issue slots, cycles of the special-function unit) for one register of
             each lane of a warp, on one of the SM's four parts.
-        latency: cycles from issue to use: math, idiv, shuffle, shared, l1, l2 and dram (idle, and as
-            l2_full and dram_full when they are busy all the time), mma, wgmma, tma.
+        latency: cycles from issue to use: math, idiv, shuffle, shared, l1, l2 and dram (idle, and
+            as l2_full and dram_full when they are busy all the time), mma, wgmma, tma.
         mma: cycles of one m16n8k16 on a scheduler's tensor core; tf32's m16n8k8 as mma_tf32.
         ldmatrix: cycles of shared memory for each of its wavefronts. turned: cycles of a warp for a
             16 x 16 fragment of B^T, which is loaded right before its products.
@@ -38,7 +38,9 @@ class Rates:
         sm_l2, sm_write: bytes per cycle that one SM can draw from the L2 cache, and send to it.
         l2_read, l2_write: bytes per cycle of the L2 cache, for all SMs.
         scatter: how much longer the L2 cache takes for single sectors than for those of whole lines
-            (stores of register tiles).
+            (stores of register tiles): full ones, and half full ones.
+        request: cycles of the L1 cache for an access. broadcast: of shared memory for one word that
+            all lanes read. rolled: of a turn of the loop that copies element by element.
         sharing: how many SMs read one place at a time -> how much more they get together, since
             requests of neighbours are merged before the L2 cache.
         dram_read, dram_write, dram_copy: bytes per second.
@@ -68,7 +70,10 @@ class Rates:
     sm_write: float
     l2_read: float
     l2_write: float
-    scatter: float
+    scatter: tuple[float, float]
+    request: float
+    broadcast: float
+    rolled: float
     sharing: dict[int, float]
     dram_read: float
     dram_write: float
@@ -97,6 +102,7 @@ def measured() -> Rates:
     d["wgmma"] = {int(k): float(v) for k, v in d["wgmma"].items()}
     d["sharing"] = {int(k): float(v) for k, v in d["sharing"].items()}
     d["barrier"] = {k: (float(a), float(b)) for k, (a, b) in d["barrier"].items()}
+    d["scatter"] = tuple(d["scatter"])
     names = {f.name for f in dataclasses.fields(Rates)}
     return Rates(**{k: v for k, v in d.items() if k in names})
 

@@ -268,7 +268,7 @@ class Replay:
             w.open = max(w.open, data)
             return max(end, start + (e.requests - 1 if e.requests > 1 else 0))
         begin = max(start, self.shared)
-        cost = max(e.requests, e.sectors / LINE)
+        cost = max(e.requests * r.request, e.sectors / LINE)
         self.shared = begin + cost
         self.out.busy["L1"] += cost
         if kind == P.LOAD:
@@ -319,7 +319,7 @@ class Replay:
         share = self.share
         nbytes = 32.0 * e.sectors
         self.port_out = max(t, self.port_out) + nbytes / self.rates.sm_write
-        cost = nbytes / share.l2_write * (self.rates.scatter if e.apart else 1.0)
+        cost = nbytes / share.l2_write * e.apart
         self.write += cost
         self.out.busy["L2"] += cost
         end = max(self.port_out, self.write)
