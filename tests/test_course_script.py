@@ -263,7 +263,7 @@ def test_a_folder_of_wheels_stands_for_the_network(course: ModuleType) -> None:
     assert "--no-index" not in course.pip_command([])
     (Path(course.HERE) / "wheels").mkdir()
     command = course.pip_command(["torch"])
-    assert command[-5:] == ["--no-index", "--find-links", "wheels", "-e", ".[torch]"]
+    assert command[-5:] == ["--no-index", "-f", "wheels", "-e", ".[torch]"]
 
 
 def test_windows_paths(course: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from course_kit import ROOT
 
 import tklearn as tk
 from tklearn import cli
-from tklearn.course import attempts, engine, extract, handout, marking, submit
+from tklearn.course import attempts, engine, extract, grade, handout, marking, submit
 from tklearn.course.extract import code_cells, from_cells
 from tklearn.course.feedback import Learner
 from tklearn.course.item import KernelItem, OneOf, Predict
@@ -228,6 +228,30 @@ def test_the_submit_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert cli.main(["submit", str(folder), "-o", str(out)]) == 0
     assert f"hand in this file: {out}" in capsys.readouterr().out
     assert submit.opened(out.read_bytes(), "x.zip")["learner"] == "bob"
+
+
+def test_from_the_release_to_the_table(made: Path, tmp_path: Path) -> None:
+    """Bob hands in; eve hands in his file's work under her own name, and under ann's."""
+    folder = home(made, "bob")
+    solve(folder, ITEMS["M1"].file)
+    (tmp_path / "in").mkdir()
+    tk.submit(folder, str(tmp_path / "in" / "b.zip"))
+    me = folder / ".tklearn" / "learner.json"
+    kept = me.read_text(encoding="utf-8")
+    me.write_text(json.dumps({**json.loads(kept), "learner": "ann"}), encoding="utf-8")
+    tk.submit(folder, str(tmp_path / "in" / "forged.zip"))
+    me.write_text(kept, encoding="utf-8")
+    out = tmp_path / "out"
+    results = grade.grade_folder(
+        tmp_path / "in", out, jobs=1, class_file=made / "class.json", told=lambda _: None
+    )
+    assert {r["name"]: r["learner"] for r in results} == {"b.zip": "bob", "forged.zip": ""}
+    table = (out / "moodle.csv").read_text("utf-8").split("\n")
+    assert table[1].startswith("ann,,Ann Smith,ann@example.org,,nothing handed in")
+    points = sum(ITEMS[n].points for n in ("M1",))
+    assert table[2].startswith("bob,")
+    assert float(table[2].split(",")[4]) >= points
+    assert "Nothing from Ann Smith, zoë" in (out / "index.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
