@@ -57,6 +57,15 @@ def square(n: int) -> list[tuple[int, int]]:
     return [(n, n)] * 3
 
 
+def test_the_published_error_is_that_of_the_table() -> None:
+    """The band of reports is the median of benchmarks/results/timing_error.md, at most 20 %."""
+    said = (ROOT / "benchmarks" / "results" / "timing_error.md").read_text()
+    error = measured().error
+    assert error is not None
+    assert error <= 0.2
+    assert f"Median error {100 * error:.1f} %" in said
+
+
 # -------------------------------------------------------------------------------- properties
 @pytest.mark.parametrize(("kernel", "warps"), [(ladder.ring, 4), (ladder.specialised, 12)])
 def test_more_stages_are_never_slower(kernel: Any, warps: int) -> None:

@@ -1,4 +1,4 @@
-"""Statements of the header library in a walk: which events loads, products, waits and others become.
+"""Statements of the header library in a walk: which events loads, products and waits become.
 
 Memory is moves.py's, control flow walk.py's.
 """
