@@ -228,3 +228,16 @@ def test_a_difference_cannot_hide(
     row = tk.compare(halve, 2, (x, y)).rows[0]
     assert row.measured == ("inf" if wrong != 1.5 else "1")
     assert row.reason
+
+
+def test_the_profiler_finds_kernels_with_names_that_cpp_or_the_headers_use() -> None:
+    """A recording of a kernel `copy` had no counters: its entry point is `copy_`."""
+    import re
+
+    from tklearn.cuda.cppnames import RESERVED, legal
+    from tklearn.record import entries
+
+    pattern = re.compile(entries([*sorted(RESERVED)[:200], "copy", "gemm"]))
+    for name in [*sorted(RESERVED)[:200], "copy", "gemm"]:
+        assert pattern.match(legal(name)), name
+    assert not pattern.match("gemm_lanes")

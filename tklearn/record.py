@@ -18,10 +18,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from tklearn import comparison, recordings
+from tklearn.cuda.cppnames import legal
 from tklearn.report import HOPPER, METRICS, TENSOR_MOVES
 
 PROFILER_FLAGS = ("--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base")
@@ -85,14 +87,14 @@ def compile_cell(text: str, name: str):
 def with_counters(found: list[recordings.Recording], notebook: Path) -> list[recordings.Recording]:
     """The recordings with the hardware's counters, from a run of the notebook under Nsight
     Compute."""
-    names = "|".join(sorted({re.escape(r.kernel) for r in found}))
     # Metrics of instrumented code would run every kernel several times more.
     metrics = {m: key for key, (m, _) in METRICS.items() if m and "__sass_" not in m}
     if comparison.capability_here() < 90:  # ncu gives up at a metric that the GPU does not have
         metrics = {m: key for m, key in metrics.items() if not key.startswith(HOPPER)}
     metrics[TENSOR_MOVES] = "tensor_moves"
     command = ["ncu", *PROFILER_FLAGS, "--metrics", ",".join(metrics)]
-    command += ["--kernel-name", f"regex:^({names})$", sys.executable, "-m", "tklearn.record"]
+    names = f"regex:{entries(r.kernel for r in found)}"
+    command += ["--kernel-name", names, sys.executable, "-m", "tklearn.record"]
     command += [str(notebook), "--counters-only"]
     done = subprocess.run(
         command, capture_output=True, text=True, env=dict(os.environ), check=False
@@ -103,6 +105,13 @@ def with_counters(found: list[recordings.Recording], notebook: Path) -> list[rec
         print("\n".join(f"  {line}" for line in (done.stdout + done.stderr).splitlines()[-8:]))
         return found
     return [replace(r, counters=c) for r, c in zip(found, rows, strict=True)]
+
+
+def entries(kernels: Iterable[str]) -> str:
+    """A pattern for the entry points of these kernels: what C++ or the headers call so, too, has an
+    underscore more."""
+    names = sorted({re.escape(legal(k)) for k in kernels})
+    return f"^({'|'.join(names)})_*$"
 
 
 def read_profile(text: str, metrics: dict[str, str]) -> list[dict[str, int]]:
