@@ -117,7 +117,9 @@ def markdown(rows: list[Row], where: str) -> str:
         "# The time estimate beside measured times",
         "",
         f"{where}. None of these kernels was used to calibrate the model "
-        "(benchmarks/calibrate.py has its own). Measured: the median of do_bench, the L2 cache "
+        "(benchmarks/calibrate.py has its own): all measured constants are from micro-benchmarks. "
+        "The form of the model was revised while these errors were seen, so that kernels unlike "
+        "these may be further off. Measured: the median of do_bench, the L2 cache "
         "emptied before each launch; the clock is measured beside it and given to the model. "
         "Made by benchmarks/timing_error.py.",
         "",
