@@ -51,6 +51,9 @@ def test_a_bundle_holds_no_solution_and_no_hidden_test(made: Path) -> None:
         assert "BEGIN SOLUTION" not in text
         assert "BEGIN HIDDEN" not in text
         assert "a secret" not in text
+    recorded = json.loads((folder / handout.RECORDED).read_text("utf-8"))["recordings"]
+    assert recorded
+    assert not any(r["source"] for r in recorded)
     for path in (folder / "exercises").iterdir():
         assert path.read_bytes() == (ROOT / "exercises" / path.name).read_bytes()
 

@@ -33,6 +33,7 @@ FILES = (
     "environment.yml", "environment-gpu.yml",
 )  # fmt: skip
 FOLDERS = ("notebooks", "docs", "tklearn")
+RECORDED = "tklearn/recorded/exercises.json"
 LARGEST_WHEELS = 1 << 30
 HEADS = {
     "id": ("id", "id number", "sis user id", "student id"),
@@ -108,12 +109,20 @@ def common(root: Path) -> dict[str, bytes]:
     for name, body in files.items():
         if name.startswith("tklearn/course/items/"):
             files[name] = without_hidden(body.decode()).encode()
+        if name == RECORDED:  # what was measured of the solutions, without their text
+            said = json.loads(body)
+            for recording in said["recordings"]:
+                recording["source"] = ""
+            files[name] = (json.dumps(said, indent=1) + "\n").encode()
     solutions = sorted((root / "solutions").glob("*.ipynb"))
     if not solutions:
         raise Problem(f"there is no solution in {root}: a bundle is made from solutions/")
     for path in solutions:
         text = dumped(exercise(json.loads(path.read_text(encoding="utf-8")))).encode()
         files[f"exercises/{path.name}"] = files[f".tklearn/exercises/{path.name}"] = text
+    told = [n for n, b in files.items() if b"### BEGIN SOLUTION" in b and not n.endswith(".py")]
+    if told:
+        raise Problem(f"solutions stand in {', '.join(told)}")
     return files
 
 

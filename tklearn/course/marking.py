@@ -27,7 +27,7 @@ from tklearn.course.verdict import Verdict
 
 HIDDEN_SECONDS = 12.0  # of processor time for one exercise; the slowest right answer takes two
 PUBLIC_SECONDS = 6.0
-VALUES = Limits(cpu=8, wall=60.0, reply=4 << 20)
+VALUES = Limits(cpu=5, wall=60.0, reply=4 << 20)
 LONGEST = 4_000  # characters of a message
 A_HIDDEN_TEST = "a hidden test (another shape, other numbers)"
 
