@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from course_kit import ANSWERS, ROOT, judged, static
 from tklearn.course import feedback
 from tklearn.course.items import ITEMS
 
+resource = pytest.importorskip("resource", reason="limits are POSIX's")
 pytestmark = pytest.mark.sandbox
 SEED = 7
 HOW_MANY = 200
