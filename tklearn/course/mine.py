@@ -205,6 +205,7 @@ def _row(x: Launch, c: Comparison, dev: devices.Device) -> Row:
     measured = c.gpu.seconds if c.gpu is not None else c.recording and c.recording.seconds
     how = "now" if c.gpu is not None else f"recorded {c.recording.date}" if c.recording else ""
     moved = 32 * (total["global_ld_sectors"] + total["global_st_sectors"])
+    moved += total["tma_load_bytes"] + total["tma_store_bytes"]
     memory, arithmetic = least / dev.dram_bytes_per_s, tensor / dev.tensor_flops
     return Row(x.name, x.state, least, moved, tensor, memory, arithmetic, guess, error,
                measured or None, how)  # fmt: skip
