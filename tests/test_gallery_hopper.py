@@ -514,6 +514,8 @@ def test_exact_products_are_the_gpus_bits() -> None:
 
 # The simulator's counter -> the profiler's: of TMA and wgmma.
 COUNTED = {key: metric for key, (metric, _) in METRICS.items() if key.startswith(HOPPER) and metric}
+
+
 def one_variant(case: Case) -> Case:
     """Left to itself, `run` takes the one that is faster on its machine."""
     return replace(case, run=partial(case.run, variant="simple"))
