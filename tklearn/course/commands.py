@@ -17,6 +17,10 @@ def add(commands: Any) -> None:
     sub.add_argument("file", nargs="?", help="default: its notebook in exercises/")
     sub.set_defaults(call=check)
 
+    sub = commands.add_parser("hint", help="the next hint of an exercise")
+    sub.add_argument("item", metavar="ID")
+    sub.set_defaults(call=hint)
+
     sub = commands.add_parser("reset", help="an exercise as it was; your attempt is kept beside it")
     sub.add_argument("item", metavar="ID")
     sub.set_defaults(call=reset)
@@ -60,6 +64,14 @@ def check(args: argparse.Namespace, rest: list[str]) -> int:
         raise CliError(str(e)) from None
     print(verdict)
     return 0 if verdict.passed else 1
+
+
+def hint(args: argparse.Namespace, rest: list[str]) -> int:
+    """Print the hints so far and the next one."""
+    from tklearn.course.check import hint as told
+
+    print(told(_item(args.item).id))
+    return 0
 
 
 def reset(args: argparse.Namespace, rest: list[str]) -> int:

@@ -457,7 +457,10 @@ def _scored(
         count = sum(o.total.get(m, 0) for o in outcomes for m in w.metrics)
         ratio = count / ideal
         share = min(share, w.share(ratio))
-        parts.append(f"{w.says}: {count:,}, {ratio:.2f} times the {ideal:,.0f} needed at least")
+        parts.append(
+            f"{w.says}: {count:,}, {ratio:.2f} times the {ideal:,.0f} needed at least "
+            f"(all points up to {w.full:g} times)"
+        )
     where = ", ".join(c.says for c in cases) if cases[0].seen else f"{len(cases)} hidden tests"
     runs = sum(len(o.outputs) for o in outcomes)
     right = f"right: {where}; no fault in {runs} runs"

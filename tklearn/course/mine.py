@@ -84,8 +84,7 @@ class SideBySide:
         out: list[tuple[str, ...]] = []
         for r in self.rows:
             seen = f"{_time(r.measured)} ({r.how})" if r.measured else "-"
-            off = f" ± {100 * r.error:.0f} %" if r.error is not None else ""
-            guess = f"{_time(r.estimate)}{off}" if r.estimate else "-"
+            guess = _time(r.estimate) if r.estimate else "-"
             numbers = (f"{r.least:,}", f"{r.moved:,}", f"{r.tensor:,}" if r.tensor else "-")
             least = _time(max(r.memory, r.arithmetic))
             out.append((r.name, r.state, *numbers, r.bound, least, guess, seen))
@@ -93,9 +92,12 @@ class SideBySide:
 
     def notes(self) -> list[str]:
         """What the table does not say."""
+        errors = {f"{100 * r.error:.0f} %" for r in self.rows if r.error is not None}
+        off = f"; its median error is {', '.join(sorted(errors))}" if errors else ""
         return [
             f"Predicted: the larger of bytes / bandwidth and FLOP / peak of the {self.device} "
-            "(data sheet). Simulated: the simulator's model of time, with its published error.",
+            f"(data sheet). Simulated: the simulator's model of time{off} (half of the launches "
+            "that it was tried on are further off).",
             *self.lacking,
         ]
 

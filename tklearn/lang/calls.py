@@ -310,6 +310,7 @@ def method(front: Expressions, n: ast.Call, f: ast.Attribute) -> ir.Expr:
                 n,
                 "TK105",
                 f"tile.reg(i) takes a compile-time number from 0 to {t.elements_per_lane - 1}",
+                f"for i in tk.static_range({t.elements_per_lane}): counts at compile time",
             )
         return ir.TileReg(T.F32, loc, base, i)
     hint = "shared tiles have subtile(rows, cols, (i, j)), register tiles have reg(i)"

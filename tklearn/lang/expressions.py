@@ -408,7 +408,10 @@ class Expressions(Resolver):
             return ir.RingField(T.I32, self.loc(n), base, n.attr)
         hint = ""
         if isinstance(base.type, GL):
-            hint = "global arrays have rows, cols, depth and batch: A.shape[0] is A.rows"
+            hint = (
+                "global arrays have rows, cols, depth and batch; a 1-d array is one row: its "
+                "length is A.cols"
+            )
         elif isinstance(n.value, ast.Name) and n.value.id in DEVICE_HEADS:
             hint = f"'{n.value.id}' is a name of your own here and hides tklearn's: rename it"
         elif isinstance(base.type, (RT, ST, SubST)):

@@ -47,7 +47,7 @@ FOREIGN = {
 }
 ONLY_THERE = {
     "range": "it stands in a for loop",
-    "len": "arrays have A.rows and A.cols",
+    "len": "arrays have A.rows and A.cols; the length of a 1-d array is A.cols",
     "print": "write it on a line of its own",
     "breakpoint": "write it on a line of its own",
     "enumerate": "loop over range, and index inside the loop",

@@ -130,12 +130,9 @@ def race(
         f"{who} {what}, which {whom} {PAST[then]} on line {site.line}; "
         f"nothing orders the two ({_lines(site, s)})"
     )
-    hint = (
-        f"put block.sync() between line {site.line} and line {s.line}; warp.sync() is enough "
-        "if only lanes of one warp share these elements"
-        if site.line != s.line
-        else "let each lane use an element of its own, or use an atomic"
-    )
+    hint = _order(w, s, site)
+    if "block.sync()" in hint and site.line != s.line:
+        hint += "; warp.sync() is enough if only lanes of one warp share these elements"
     return w.fault("TK501", msg, s, (block, None), hint, kind=Race)
 
 
@@ -152,7 +149,7 @@ def _order(w: Any, s: Any, site: Any) -> str:
     if "async" in getattr(getattr(site.node, "op", None), "name", ""):
         return "wait_group is for the warp's own copies only: put block.sync() after it"
     if site.line == s.line:
-        return "let each thread use elements of its own, or use an atomic"
+        return "let each thread use an element of its own, or use an atomic"
     if site.line > s.line:
         return f"put block.sync() between line {site.line} and the next run of line {s.line}"
     barriers = _barriers(w, site, s)

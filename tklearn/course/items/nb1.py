@@ -189,6 +189,7 @@ N1 = Predict(
                 "one line of Python is not one request: 32 lanes with two numbers each bring 64 "
                 "of 2048": lambda: 1,
                 "the lanes bring 64 numbers in a request, not 32": lambda: 64,
+                "the tile has 16 rows, and each has 128 numbers: two requests": lambda: 16,
             },
             why="2048 numbers, 64 at a time.",
         ),

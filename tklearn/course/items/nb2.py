@@ -171,7 +171,8 @@ P2 = Predict(
         ),
         Question(
             name="b",
-            text="The same with K = 16, in the same orders. Does it pass?",
+            text="The same with K = 16, in the same orders (the loop goes in steps of 16). Does it "
+            "pass?",
             truth=lambda k: _verdict(16),
             choices=VERDICTS,
             wrong={
@@ -282,6 +283,12 @@ F2 = KernelItem(
             "belongs to the warp before it: that takes a barrier of the block",
             error="TK500 TK501 TK503",
             when=lambda f: f.calls["warp.sync"] > 0,
+        ),
+        Wrong(
+            says="threads past the end read what nobody wrote into s: the last line needs its "
+            "`if i < n`, too, behind the barrier",
+            error="TK503",
+            when=lambda f: 0 < f.text.find("block.sync()") < f.text.rfind("y["),
         ),
         Wrong(
             says="the neighbour's number is read without anything that says it is there: between "

@@ -284,9 +284,9 @@ M2 = KernelItem(
     ),
     wrong=(
         Wrong(
-            says="padding by one works for columns of single words. ldmatrix takes 16 bytes at a "
-            "time, and rows that are no multiple of 16 bytes put an end to it: the load falls "
-            "back to single numbers",
+            says="with this pad a row is no multiple of 16 bytes, and ldmatrix takes 16 bytes at a "
+            "time: the load falls back to single numbers. (A pad of one word helps columns of "
+            "single words only)",
             costs=True,
             when=lambda f: f.shared_bytes > 0 and _pitch(f) % 16 > 0,
         ),
@@ -306,8 +306,9 @@ M2 = KernelItem(
             when=lambda f: f.shared_bytes > 0 and _pitch(f) % ROW == 0,
         ),
         Wrong(
-            says="rows begin at multiples of 16 bytes, but after a few rows the same banks come "
-            "again: the smallest step that ldmatrix allows meets most of them",
+            says="PAD counts numbers of 2 bytes. Rows begin at multiples of 16 bytes, but after a "
+            "few rows the same banks come again: the smallest step that ldmatrix allows meets most "
+            "of them",
             costs=True,
             when=lambda f: f.total["shared_ld_wavefronts"] > 1.05 * f.total["shared_ld_ideal"],
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from tklearn import warp
 from tklearn.course.item import (
     RACES,
     Case,
+    Facts,
     KernelItem,
     Line,
     Order,
@@ -189,6 +191,8 @@ P4 = Predict(
             wrong={
                 "register 3 lies eight rows below register 1": lambda lane, **_: lane // 4,
                 "this is reading order: lane 2 would begin row 1": lambda lane, **_: lane // 2,
+                "register 3 lies eight rows below register 1, and four lanes (not two) share a "
+                "row": lambda lane, **_: lane // 2 + 8,
             },
             why="row = lane // 4 + 8 for registers 2 and 3.",
         ),
@@ -205,8 +209,8 @@ P4 = Predict(
         ),
         Question(
             name="b_lane",
-            text="B of the same instruction has 16 rows (k) of 8 columns (n). Which lane owns "
-            "B[{k}, {n}]?",
+            text="B of the same instruction has 16 rows (k) of 8 columns (n), and its lanes run "
+            "down the columns. Which lane owns B[{k}, {n}]?",
             truth=lambda k, n, **_: ownership(B).owner(k, n)[0],
             wrong={
                 "B is held the other way round: lanes run down its columns first": (
@@ -264,6 +268,12 @@ def _stored(place: Any) -> Any:
         return out[:m, :n]
 
     return gives
+
+
+def _rows_run_on(f: Facts) -> bool:
+    """Eight registers with the row of the first four: 8 * (i // 2) reaches 24."""
+    text = f.text.replace(" ", "")
+    return "range(8)" in text and bool(re.search(r"8\*\((\w+)//2\)|[+](\w+)//2\*8", text))
 
 
 K2 = KernelItem(
@@ -324,6 +334,12 @@ K2 = KernelItem(
             "own registers, by acc.reg(i)",
             costs=True,
             when=lambda f: f.calls["warp.store"] > 0,
+        ),
+        Wrong(
+            says="for registers 4 to 7 the row runs out of the piece of 16 rows: i // 2 goes on to "
+            "3. They are the right half: the rows of registers 0 to 3, eight columns further on",
+            error="TK500 TK501 TK502 TK504",
+            when=_rows_run_on,
         ),
         Wrong(
             says="some lanes store past the end of C: the piece has 16 rows and 16 columns, the "
@@ -419,6 +435,7 @@ N4 = Predict(
             truth=lambda: int(_step_run().total["tensor_instructions"]),
             wrong={
                 "count the pieces of 16 x 8, not of 16 x 16": lambda: 8,
+                "a piece has 16 rows and 8 columns, 128 numbers, not 64": lambda: 32,
                 "2 pieces down and 8 to the right": lambda: 10,
             },
             why="2 x 8 pieces.",

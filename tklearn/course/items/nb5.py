@@ -139,7 +139,8 @@ P5 = Predict(
     intro="The product of the lesson with {steps} steps. A copy (both tiles of a step) takes "
     "{copy} cycles, a product {product}; everything else next to nothing: answers within 5 % "
     "count. Copies do not slow one another down. The copy for step k + stages - 1 is started at "
-    "the beginning of step k.",
+    "the beginning of step k, before it waits for its own tiles; the copies for the steps before "
+    "that are started at 0, as step 0 is (two stages: copies 0 and 1 both start at 0).",
     questions=(
         Question(
             name="one",
@@ -170,6 +171,8 @@ P5 = Predict(
                 "step the tensor core waits": lambda steps, copy, product: copy + steps * product,
                 "two copies are under way together at the start: not each step waits for a whole "
                 "copy": lambda steps, copy, product: steps * copy + product,
+                "not each step waits for a whole copy: while a product runs, the copy for the next "
+                "step is under way": lambda steps, copy, product: steps * (copy + product),
                 "with two stages something is hidden": (
                     lambda steps, copy, product: steps * (copy + product)
                 ),

@@ -378,6 +378,11 @@ def _sectors(case: Case) -> float:
     return 4.0 * (n + 2 * m * -(-n // 64))
 
 
+def _cut(n: int) -> Callable[[np.ndarray, int], np.ndarray]:
+    """A mask that hides column n and those after it in every tile."""
+    return lambda s, first: np.where(np.arange(KEYS) < n, s, HIDDEN)
+
+
 K4 = KernelItem(
     id="K4",
     topic="finish_the_tile",
@@ -413,8 +418,14 @@ K4 = KernelItem(
     wrong=(
         Wrong(
             says="keys past the end count: their rows read as zeros, a score of 0, and 2**0 is a "
-            "weight. Their scores must be hidden before the maximum is taken",
+            "weight. Their scores must be hidden before the maximum is taken (the n of right_fill "
+            "counts from this tile's first key)",
             gives=gives(past=0.0),
+        ),
+        Wrong(
+            says="`warp.right_fill(s, n, ...)` hides column n of this tile and those after it, in "
+            "every tile: n counts from this tile's first key, K.rows - j * 64",
+            gives=lambda Q, K, V, scale: tiles(Q, K, V, scale, mask=_cut(len(K) % KEYS)),
         ),
         Wrong(
             says="the sums are not divided: each row of o must be divided by its total after the "
@@ -491,6 +502,13 @@ def _one_more(s: np.ndarray, first: int) -> np.ndarray:
     return np.where(first + cols <= rows + 1, s, HIDDEN)
 
 
+def _sign_of_d(s: np.ndarray, first: int) -> np.ndarray:
+    """tril with the key's place less the query's, over the tiles that are looked at."""
+    rows, cols = np.indices(s.shape)
+    hidden = np.where(first // KEYS > rows // 64, -np.inf, HIDDEN)
+    return np.where((cols <= rows % 16 + first - rows // 16 * 16) & (hidden > -np.inf), s, hidden)
+
+
 def _after_the_weights(t: Tile) -> None:
     """Hides weights where scores should have been hidden: the sum has them."""
     rows, cols = np.indices(t.s.shape)
@@ -563,6 +581,11 @@ K4b = KernelItem(
             says="the diagonal does not go through every tile in the same way: it lies where key "
             "and query are the same, counted over the whole matrix",
             gives=gives(mask=_same_in_each_tile),
+        ),
+        Wrong(
+            says="the sign of d: it is the tile's first query less its first key, so that tiles "
+            "of earlier keys are seen whole",
+            gives=gives(mask=_sign_of_d, past=0.0),
         ),
         Wrong(
             says="each query sees its own key, too: column <= row, not column < row",
@@ -644,7 +667,7 @@ N6 = Predict(
     questions=(
         Question(
             name="top0",
-            text="query 0: top after tile 2",
+            text="query 0: top after the second tile",
             truth=_running(0, 2),
             wrong={
                 "this is the maximum of tile 2 alone; `top` remembers tile 1": _tile_only(0),
@@ -654,7 +677,7 @@ N6 = Predict(
         ),
         Question(
             name="top1",
-            text="query 1: top after tile 2",
+            text="query 1: top after the second tile",
             truth=_running(1, 2),
             wrong={
                 "this is the maximum of tile 1; tile 2 has a larger score": _running(1, 1),

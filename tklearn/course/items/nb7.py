@@ -157,7 +157,8 @@ SWIGLU = _item(
     "SwiGLU",
     hints=(
         "Where: begin with the copy of M1: a block does 1024 numbers, neighbouring lanes touch "
-        "neighbouring numbers, and an index past the end is left out.",
+        "neighbouring numbers, and an index past the end is left out. A 1-d array is one row: its "
+        "length is a.cols, and a.rows is 1.",
         "Rule: sigmoid(a) is 1 / (1 + exp(-a)); y is a * sigmoid(a) * b. For a = -100 exp(-a) is "
         "infinite and a / infinity is 0, as it should be.",
         "A worked sibling, with 256 threads: `for j in range(4):`, `i = blockIdx.x * 1024 + j * "
@@ -177,6 +178,10 @@ SWIGLU = _item(
         ),
     ),
     wrong=(
+        Wrong(
+            says="a 1-d array is one row: its length is a.cols, and a.rows is 1",
+            when=lambda f: ".rows" in f.text,
+        ),
         Wrong(
             says="this is sigmoid(a) * b: SiLU multiplies by a once more",
             gives=lambda a, b: 1 / (1 + np.exp(-a.astype(np.float64))) * b,
@@ -481,7 +486,7 @@ N7 = Predict(
             truth=lambda: _of("small"),
             choices=WHICH,
             wrong=EVERY,
-            why="128 numbers a row are too few: each byte is used too seldom.",
+            why="128 is below the n that the notebook prints: each byte is used too seldom.",
         ),
         Question(
             name="attend",

@@ -1,4 +1,4 @@
-# words: padding by one works for columns
+# words: with this pad a row is no multiple of 16 bytes
 import tklearn as tk
 from tklearn import block, blockIdx, warp, warpid
 
