@@ -104,9 +104,12 @@ def grade(args: argparse.Namespace, rest: list[str]) -> int:
         raise CliError(str(e)) from None
     except KeyboardInterrupt:
         raise CliError("stopped; run the same again to go on") from None
-    bad = sum(bool(r["problem"]) for r in results)
+    lost = sum(bool(r.get("broken")) for r in results)
+    bad = sum(bool(r["problem"]) for r in results) - lost
     print(f"{len(results)} submissions, {bad} of them unreadable: {args.output}/index.html")
-    return 0
+    if lost:
+        print(f"{lost} of {len(results)} are not graded (see above): run the same again")
+    return 1 if lost else 0
 
 
 def live(args: argparse.Namespace, rest: list[str]) -> int:

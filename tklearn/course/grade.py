@@ -288,6 +288,7 @@ def _gave_up(handed: Handed) -> dict[str, Any]:
         "name": handed.name, "digest": _digest(handed), "learner": "", "verified": False,
         "made": 0.0, "notes": [], "items": {}, "said": {},
         "problem": f"the grader's process ended {TRIES} times over it: your instructor must look",
+        "broken": True,
     }  # fmt: skip
 
 
@@ -452,7 +453,10 @@ def _grade(
     weaker = sandbox.weaker()
     if weaker and not scheduler:
         told(weaker)
+    broken: dict[str, dict[str, Any]] = {}
     if todo:
+        if not scheduler:
+            _self_test()
         jobs = jobs or os.cpu_count() or 1
         results = (
             on_cluster(todo, settings, scheduler, told)
@@ -461,13 +465,30 @@ def _grade(
         )
         with contextlib.closing(results):  # type: ignore[type-var]
             for n, result in enumerate(results, 1):
-                ledger.add(result)
+                if result.get("broken"):  # the machine's failure: the next run tries again
+                    broken[result["name"]] = result
+                else:
+                    ledger.add(result)
                 points = result["problem"] or f"{feedback.score(result):g} of {feedback.full()}"
                 told(f"{n} of {len(todo)}  {ascii(result['name'])[1:-1]}: {points}")
-    kept = [r for h in every if (r := ledger.result(h.name)) is not None]
+    kept = [r for h in every if (r := broken.get(h.name) or ledger.result(h.name)) is not None]
     assert len(kept) == len(every)
     _report(out, kept, list(group.learners), weaker)
     return kept
+
+
+def _self_test() -> None:
+    """Errors: Problem where the sandbox does not work at all."""
+    try:
+        sandbox.self_test()
+    except sandbox.Broken as e:
+        how = "bubblewrap" if not sandbox.problem() else "no bubblewrap"
+        raise Problem(
+            f"the sandbox ({how}) does not work here, and nothing was graded: {e}\n"
+            f"It runs {sys.executable} with tklearn from {sandbox.PACKAGE}: see that both can be "
+            "read by everybody, and that 4 GB of memory are free. Then run the same again; if it "
+            "stays so, grade on another Linux machine"
+        ) from None
 
 
 def _report(

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -29,6 +30,8 @@ from tklearn.doctor import bwrap_problem
 PACKAGE = Path(__file__).resolve().parents[1]
 IDS = range(0x5F0000, 0x600000)
 """User numbers for sandboxes that root starts: root itself may have any number of processes."""
+
+ENDED = "its process was ended"
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,10 @@ class Limits:
 
 class Stopped(Exception):
     """A request that was not answered; the text says why, for who reads a grade."""
+
+
+class Broken(Exception):
+    """The sandbox itself does not work: what was asked is not to blame."""
 
 
 @cache
@@ -108,16 +115,18 @@ def _bwrap(limits: Limits) -> list[str]:
             command += ["--symlink", os.readlink(name), name]
         elif os.path.isdir(name):
             command += ["--ro-bind", name, name]
-    made: set[Path] = set()
+    # Before the folders of Python, which may lie in /tmp: a mount hides what is below it.
+    command += ["--dev", "/dev"]  # no /proc: it tells much, and containers do not let it be made
+    command += ["--perms", "1777", "--size", str(limits.scratch), "--tmpfs", "/tmp"]
+    command += ["--size", "4096", "--tmpfs", "/dev/shm"]
+    made = {Path(p) for p in ("/dev", "/dev/shm", "/tmp")}
     for folder in _folders():
         for above in reversed(Path(folder).parents[:-1]):
             if above not in made:
                 command += ["--perms", "0755", "--dir", str(above)]
                 made.add(above)
         command += ["--ro-bind", folder, folder]
-    command += ["--dev", "/dev"]  # no /proc: it tells much, and containers do not let it be made
-    command += ["--perms", "1777", "--size", str(limits.scratch), "--tmpfs", "/tmp"]
-    command += ["--size", "4096", "--tmpfs", "/dev/shm", "--chdir", "/tmp"]
+    command += ["--chdir", "/tmp"]
     for name, value in _environment().items():
         command += ["--setenv", name, value]
     if root:
@@ -154,8 +163,8 @@ def command(limits: Limits) -> list[str]:
 class Sandbox:
     """One child with limits. Not for several threads at once."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: Limits | None = None, stderr: Any = subprocess.DEVNULL) -> None:
+        self.limits, self.stderr = limits or Limits(), stderr
         self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Sandbox:
@@ -172,7 +181,7 @@ class Sandbox:
             env = dict(os.environ) if os.name == "nt" else _environment()
             self._child = subprocess.Popen(
                 command(self.limits), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, env=env, start_new_session=True,
+                stderr=self.stderr, env=env, start_new_session=True,
             )  # fmt: skip
         return self._child
 
@@ -203,7 +212,7 @@ class Sandbox:
             self.close()
             if late.is_set():
                 raise Stopped(f"stopped after {self.limits.wall:g} s")
-            raise Stopped("its answer was too long" if line else "its process was ended")
+            raise Stopped("its answer was too long" if line else ENDED)
         try:
             reply = json.loads(line)
         except (ValueError, RecursionError):
@@ -212,6 +221,17 @@ class Sandbox:
             said = reply.get("stopped", "") if isinstance(reply, dict) else ""
             raise Stopped(str(said)[:300] or "its process gave no answer")
         return reply["answer"]
+
+    def probe(self) -> None:
+        """Asks for something that always has an answer. Errors: Broken."""
+        try:
+            answer = self.ask({"do": "echo", "code": "answer = 6 * 7"})
+        except Stopped as e:
+            raise Broken(str(e)) from None
+        except OSError as e:
+            raise Broken(f"it cannot be started: {e}") from None
+        if answer != {"said": "42"}:
+            raise Broken("it answers wrongly")
 
     def _kill(self, child: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(OSError):
@@ -230,3 +250,17 @@ class Sandbox:
                 with contextlib.suppress(OSError):
                     pipe.close()
             child.wait()
+
+
+def self_test() -> None:
+    """Errors: Broken, with what the process said, where no sandbox can work on this machine."""
+    with tempfile.TemporaryFile() as errors:
+        try:
+            with Sandbox(stderr=errors) as box:
+                box.probe()
+        except Broken as e:
+            errors.seek(0)
+            said = errors.read(100_000).decode("utf-8", "replace").strip()
+            lines = said.splitlines()[-12:] or ["nothing"]
+            told = "\n".join(f"    {x[:300]}" for x in lines)
+            raise Broken(f"{e}. It said:\n{told}") from None
