@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 from course_kit import ANSWERS, ROOT
 
+import tklearn as tk
 from tklearn import cli
-from tklearn.course import release
+from tklearn.course import attempts, release
 from tklearn.course.items import ITEMS
 
 
@@ -24,6 +26,33 @@ def test_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", "K1", "nothing.ipynb"]) == 2
     with pytest.raises(SystemExit):
         cli.main(["check", "K1", "x.ipynb", "--fast"])
+
+
+def test_check_counts_as_the_page_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """First answers are kept, the attempt is written down and said, and progress agrees."""
+    right = ANSWERS / "P3" / "right_1.py"
+    tk.predict("P3", a=32, b=4, c=32, d=1, e=1, f=4)
+    assert cli.main(["check", "P3", str(right)]) == 0
+    said = capsys.readouterr().out
+    assert "P3: passed, 2.75 of 3 points" in said
+    assert str(attempts.folder() / attempts.NAME) in said
+    assert cli.main(["progress"]) == 0
+    assert re.search(r"P3 .* passed +2\.75 of 3 +1 ", capsys.readouterr().out)
+    kept = attempts.record("P3")
+    assert (kept.first["a"], kept.latest["a"], kept.attempts) == (32, 1, 1)
+    assert tk.check("P3").score == 2.75, "the page says the same"
+    assert cli.main(["check", "K1", str(ANSWERS / "K1" / "right_rotated.py")]) == 0
+    assert (attempts.record("K1").score, attempts.record("K1").attempts) == (4, 1)
+    odd = tmp_path / "odd.py"
+    odd.write_text('import tklearn as tk\ntk.predict("P3", a="many")\n')
+    assert cli.main(["check", "P3", str(odd)]) == 1
+    assert "a is a number" in capsys.readouterr().out
+
+
+def test_predictions_in_a_file_are_first_answers_when_nothing_was_said() -> None:
+    assert cli.main(["check", "P3", str(ANSWERS / "P3" / "right_1.py")]) == 0
+    assert attempts.record("P3").first == {"a": 1, "b": 4, "c": 32, "d": 1, "e": 1, "f": 4}
+    assert attempts.record("P3").score == 3
 
 
 def test_reset(

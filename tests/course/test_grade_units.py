@@ -180,6 +180,19 @@ def test_predictions_are_judged_by_the_learners_own_questions(grader: marking.Gr
         assert result["said"]["P3"]["a"] == 99
 
 
+def test_predictions_that_were_never_run_have_no_first_answer(grader: marking.Grader) -> None:
+    typed = cells(P3="right_1")
+    got = grader.grade(zipped(typed), "x.zip")["items"]["P3"]
+    assert (got["passed"], got["score"]) == (True, 1.5)
+    assert "no first answer was recorded" in got["message"]
+    bare = (ANSWERS / "P3" / "right_1.py").read_bytes()
+    assert grader.grade(bare, "P3.py")["items"]["P3"]["score"] == 1.5
+    some = journal({"item": "P3", "what": "predict", "said": {"a": 1, "b": 4, "c": 7}})
+    got = grader.grade(zipped({**typed, "attempts.jsonl": some}), "x.zip")["items"]["P3"]
+    assert (got["passed"], got["score"]) == (False, 2.0), "half, and two of six of the other half"
+    assert "no first answer of d, e, f was recorded" in got["message"]
+
+
 @pytest.mark.parametrize(
     "said",
     [

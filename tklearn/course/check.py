@@ -59,10 +59,15 @@ def check(item: str, answer: Any = None) -> Verdict:
         verdict = Verdict(it.id, points=it.points, message=given.problem)
     else:
         verdict = worker.ask(given, it.points)
+    _keep(it, given, verdict)
+    return verdict
+
+
+def _keep(it: Item, given: Answer, verdict: Verdict) -> None:
+    """Writes an attempt down."""
     facts = {"passed": verdict.passed, "score": verdict.score, "points": verdict.points}
     said = {"message": verdict.message[:2000], "code": verdict.code}
     attempts.add(it.id, "check", **facts, **said, answer=given.text()[: attempts.LONGEST])
-    return verdict
 
 
 def answer_of(it: Item, given: Any, space: dict[str, Any]) -> Answer:
@@ -195,9 +200,22 @@ def predict(item: str, **said: Any) -> Questions:
 
 
 def from_file(item: str, book: extract.Notebook) -> Verdict:
-    """The verdict on what a file says, in the process with limits."""
+    """The verdict on what a file says, in the process with limits; kept as an attempt.
+
+    As if its cells were run in the page: predictions that are not written down yet are, now.
+    """
     it = find(item)
     given = replace(answer_in(it, book), seed=attempts.seed())
+    if isinstance(it, Predict):
+        kept = attempts.record(it.id).latest
+        try:
+            predict(it.id, **{k: v for k, v in given.latest.items() if kept.get(k) != v})
+            given = answer_of(it, None, {})
+        except TkError as e:
+            given = replace(given, problem=e.message)
     if given.problem:
-        return Verdict(it.id, points=it.points, message=given.problem)
-    return worker.ask(given, it.points)
+        verdict = Verdict(it.id, points=it.points, message=given.problem)
+    else:
+        verdict = worker.ask(given, it.points)
+    _keep(it, given, verdict)
+    return verdict

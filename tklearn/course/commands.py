@@ -12,7 +12,7 @@ from tklearn.course import class_commands
 
 def add(commands: Any) -> None:
     """Adds the subcommands to the parser of cli.py."""
-    sub = commands.add_parser("check", help="check an exercise's notebook without running it")
+    sub = commands.add_parser("check", help="check an exercise's notebook without running it; kept")
     sub.add_argument("item", metavar="ID")
     sub.add_argument("file", nargs="?", help="default: its notebook in exercises/")
     sub.set_defaults(call=check)
@@ -52,17 +52,20 @@ def _item(name: str) -> Any:
 def check(args: argparse.Namespace, rest: list[str]) -> int:
     """Check a file: 0 passed, 1 not yet."""
     from tklearn.cli import CliError, checkout
+    from tklearn.course import attempts
     from tklearn.course.check import from_file
     from tklearn.course.extract import Refused
     from tklearn.course.extract import from_file as read
 
     it = _item(args.item)
-    path = Path(args.file) if args.file else checkout() / "exercises" / it.file
+    root = attempts.course() or checkout()
+    path = Path(args.file) if args.file else root / "exercises" / it.file
     try:
         verdict = from_file(it.id, read(path))
     except Refused as e:
         raise CliError(str(e)) from None
     print(verdict)
+    print(f"(kept as an attempt in {attempts.folder() / attempts.NAME})")
     return 0 if verdict.passed else 1
 
 

@@ -200,7 +200,7 @@ class Grader:
             if answer is None:
                 out[item.id] = replace(no, message="not handed in")
             elif isinstance(item, Predict):
-                out[item.id] = _safe(no, lambda i=item, a=answer: engine.judge_predictions(i, a))
+                out[item.id] = _safe(no, lambda i=item, a=answer: predicted(i, a))
             else:
                 own = chosen(item, answer)
                 answer = engine.composed(own, answer)
@@ -290,6 +290,17 @@ def chosen(item: Item, answer: Answer) -> KernelItem:
     return item
 
 
+def predicted(item: Predict, answer: Answer) -> Verdict:
+    """The verdict on predictions; what was typed and never run has no first answer."""
+    v = engine.judge_predictions(item, answer)
+    lacking = [q.name for q in item.questions if q.name not in answer.first]
+    if not v.score or not lacking:
+        return v
+    which = "" if len(lacking) == len(item.questions) else f" of {', '.join(lacking)}"
+    why = f"no first answer{which} was recorded: the cell was not run, or no journal came with it"
+    return replace(v, message=f"{v.message}\n{why}")
+
+
 def _safe(no: Verdict, judge: Any) -> Verdict:
     """A verdict; a fault of ours costs one exercise, and says that a person must look."""
     try:
@@ -351,4 +362,4 @@ def _checked(data: Any) -> Answer:
         raise ValueError
     first, latest = ({n: v for n, v in d.items() if submit.sane(v)} for d in (a.first, a.latest))
     latest = {**first, **latest}
-    return replace(a, first={**latest, **first}, latest=latest, problem=a.problem[:1000])
+    return replace(a, first=first, latest=latest, problem=a.problem[:1000])

@@ -192,7 +192,8 @@ def opened(data: bytes, name: str) -> dict[str, Any]:
     """What a submission says, as plain data. Nothing of it is run. Errors: Unreadable.
 
     Returns: learner, seed, made: as claimed. notes: what is odd about it. exercises: id ->
-    {"answer": Answer.json(), "cells": the code, where a constant is known only by running it}.
+    {"answer": Answer.json(), "cells": the code, where a constant is known only by running it};
+    the first predictions are those of the journal.
     records: id -> attempts and hints.
     """
     if len(data) > LARGEST:
@@ -209,13 +210,16 @@ def opened(data: bytes, name: str) -> dict[str, Any]:
     out["exercises"] = {}
     for item, cells in books.items():
         answer = answer_in(ITEMS[item], from_cells(cells))
+        if isinstance(ITEMS[item], Predict):  # typed; whether it was before the run, nobody knows
+            answer = replace(answer, first={})
         need = [list(c) for c in cells] if answer.missing else []
         out["exercises"][item] = {"answer": answer.json(), "cells": need}
     for item, r in records.items():
         if isinstance(ITEMS[item], Predict) and r["first"]:
             kept = out["exercises"].setdefault(item, {"answer": {}, "cells": []})
-            answer = answer_in(ITEMS[item], from_cells([]))
-            kept["answer"] = replace(answer, first=r["first"], latest=r["latest"]).json()
+            answer = answer_in(ITEMS[item], from_cells(books.get(item, [])))
+            latest = {**answer.latest, **r["latest"]}
+            kept["answer"] = replace(answer, first=r["first"], latest=latest).json()
     out["records"] = {n: {k: r[k] for k in ("attempts", "hints")} for n, r in records.items()}
     if not out["exercises"] and not records:
         raise Unreadable("no exercise of this course is in it")
