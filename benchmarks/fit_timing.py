@@ -125,6 +125,15 @@ def copies(m: Measured) -> float:
     return turn - m.cycles("barrier", kind="block", warps=4) - _division(m)
 
 
+def batch(m: Measured) -> int:
+    """Loads of a tile's copy that are under way together: a tile of eight 16-byte loads a lane
+    against one of four takes longer by so many latencies of the L2 cache."""
+    same = {"warps": 4, "stages": 0, "mib": 16, "blocks": 1}
+    eight, four = (m.cycles("copy_ring", rows=rows, **same) for rows in (128, 64))
+    l2 = m.cycles("chain", kib=4096, warps=1, blocks=1)
+    return 4 // max(round((eight - four) / l2), 1)
+
+
 def lanes(m: Measured) -> dict[str, float]:
     """Accesses of single elements: a request of the L1 cache; a broadcast from shared memory, of
     which the compiler merges neighbours; a turn of the loop that copies element by element."""
@@ -342,6 +351,7 @@ def fit(data: dict[str, Any]) -> dict[str, Any]:
     m = Measured(data)
     table = {
         "ops": operations(m), "latency": latencies(m), **tensor_cores(m), "copy": copies(m),
+        "batch": batch(m),
         "barrier": barriers(m),
         **memory(m), "sharing": sharing(m), **tma(m), **launches(m), **lanes(m), "ghz": m.ghz,
     }  # fmt: skip

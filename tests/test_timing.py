@@ -325,6 +325,54 @@ def test_gallery_times_are_within_the_band() -> None:
     assert statistics.median(errors.values()) < 0.2, errors
 
 
+@pytest.mark.parametrize("warm", [False, True])
+def test_the_rungs_of_the_ladder_come_in_the_measured_order(warm: bool) -> None:
+    """Each rung waits for what it does: plain copies for every batch of their loads."""
+    from timed import timed
+    from timing_error import spec_of
+    from timing_table import predict
+
+    file = ROOT / "benchmarks" / "results" / "timing_h200.json"
+    rows = {r["name"]: r for r in json.loads(file.read_text())["rows"]}
+    found = []
+    for t in timed():
+        if t.family == "ladder" and t.variant in ("mma", "cp.async", "wgmma", "TMA"):
+            row = rows[t.name]
+            found.append((row["warm" if warm else "cold"], t.variant,
+                          predict(t, spec_of(t), row, warm).seconds))  # fmt: skip
+    found.sort()
+    assert [x for _, _, x in found] == sorted(x for _, _, x in found), found
+
+
+def test_plain_copies_wait_for_each_batch_of_loads() -> None:
+    """Eight loads a lane in two batches take a latency more than four; cp.async's do not."""
+    import micro
+
+    def turn(rows: int, stages: int) -> float:
+        kernel = micro.copy_ring(4, rows, 64, stages)
+        made = kernel.ir(1, 1, 1, like(BF, 2), like(np.float32, 2))
+        many = [us(made, (1, 1, 1), [n, 2048, 15, (2048 * rows, 64), (1, 128)]) for n in (48, 240)]
+        return (many[1] - many[0]) / 192 * 1e-6 * measured().ghz * 1e9
+
+    assert turn(128, 0) - turn(64, 0) > 0.9 * measured().latency["l2"]
+    assert turn(128, 1) - turn(64, 1) < 0.5 * measured().latency["l2"]
+
+
+def test_what_is_gathered_misses_until_all_of_it_is_there() -> None:
+    """A chain through a small array: new lines come from the L2 cache, old ones from the L1."""
+    import micro
+
+    made = micro.global_chain(1).ir(1, like(np.int32, 1), like(np.float32, 2))
+
+    def each(words: int, n: int) -> float:
+        a, b = (us(made, (1, 1, 1), [k, (words,), (1, 32)]) for k in (n, 2 * n))
+        return (b - a) / n * 1e-6 * measured().ghz * 1e9
+
+    l2 = measured().latency["l2"]
+    assert each(1 << 14, 64) > 0.9 * l2  # 128 turns through 512 lines
+    assert each(1 << 10, 64) < 0.3 * l2  # through 32
+
+
 def test_devices_of_the_table_have_rates() -> None:
     for name in devices.DEVICES:
         assert rates(name).mma > 0

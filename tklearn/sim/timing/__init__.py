@@ -18,7 +18,7 @@ from tklearn import devices
 from tklearn.lang import ir
 from tklearn.lang.types import RT, RV, Regs
 from tklearn.sim.timing.costs import Costs, registers
-from tklearn.sim.timing.moves import Survey
+from tklearn.sim.timing.moves import GATHERED_L1, Survey
 from tklearn.sim.timing.program import Program
 from tklearn.sim.timing.rates import Rates, rates
 from tklearn.sim.timing.replay import Played, Replay, Share, Stuck
@@ -216,8 +216,9 @@ class _Job:
 
     def _walk(self, block: tuple[int, int, int], laps: tuple[int, int]) -> Program:
         made = Walker(
-            self.spec, self.grid, self.params, block, self.costs, laps, sectors=self.sectors
-        ).walk()
+            self.spec, self.grid, self.params, block, self.costs, laps,
+            sectors=self.sectors, follow=self.each,
+        ).walk()  # fmt: skip
         self.notes += made.notes
         return made
 
@@ -248,22 +249,24 @@ class _Job:
         r = self.rates
         loads, stores = self._traffic(programs)
         sizes = {p.number: p.nbytes for p in self.params if isinstance(p, Global)}
-        gathered = set().union(*(p.short.gathered for p in programs))
-        touched = {
-            a: float(sizes[a]) if a in gathered else min(float(sizes[a]), b)
-            for a, b in loads.items()
-        }
+        spread = {a: s for p in programs for a, s in p.short.gathered.items()}
+        for a in spread:
+            if sizes[a] <= GATHERED_L1:  # then the L1 caches have it
+                loads[a] = min(loads.get(a, 0.0), float(sizes[a]) * self.blocks)
+        touched = {a: min(float(sizes[a]), b * spread.get(a, 1.0)) for a, b in loads.items()}
         written = {a: min(float(sizes[a]), b) for a, b in stores.items()}
         footprint = sum(max(touched.get(a, 0.0), written.get(a, 0.0)) for a in sizes)
         fits = footprint <= r.l2_bytes
         evicted = 0.0 if self.warm or not fits else r.dirty
-        far_loads, far_stores = {}, {}
+        far_loads, far_stores, late = {}, {}, {}
         for a, nbytes in loads.items():
             if fits:
                 far = 0.0 if self.warm else touched[a]
             else:
                 far = max(touched[a], survey.unique(a) * nbytes)
-            far_loads[a] = min(far / nbytes, 1.0) * (1 + evicted) if nbytes else 0.0
+            part = min(far / nbytes, 1.0) if nbytes else 0.0
+            far_loads[a] = part * (1 + evicted)
+            late[a] = min(part / max(survey.unique(a), 1e-9), 1.0)
         for a, nbytes in stores.items():
             far = evicted if fits else 1.0
             far_stores[a] = min(written[a] / nbytes, 1.0) * far if nbytes else 0.0
@@ -285,6 +288,7 @@ class _Job:
             far_stores=far_stores,
             sms=self.active,
             merged=merged,
+            late=late,
         )
 
     def _together(self, unique: float) -> float:
@@ -336,7 +340,8 @@ class _Job:
             then = cycles(longer)
             self.longer.append(longer)  # kept, since it is known by its place in memory
             fresh = (then - now) / (ahead - last)
-            steady = abs(fresh - pace) <= STEADY * fresh or longer.events > MOST
+            steady = abs(fresh - pace) <= STEADY * fresh and not longer.filling
+            steady = steady or longer.events > MOST
             now, last, pace = then, ahead, fresh
         return now + (laps - last) * pace + walked.inside(cycles), played[id(walked.short)][1]
 

@@ -61,9 +61,15 @@ class Moves(Values):
     spec: ir.Kernel
     survey: Survey | None
     l1: dict[Any, int]
-    gathered: set[int]
+    gathered: dict[int, float]
+    follow: int  # blocks that an SM runs
+    brought: dict[int, float]  # bytes of arrays that this warp has gathered
+    filling: bool  # the L1 cache still had not all of what was gathered last
 
     def meet(self, kind: int, line: int, what: Any) -> None:
+        raise NotImplementedError
+
+    def _close(self, kind: int) -> None:
         raise NotImplementedError
 
     # ------------------------------------------------------------------------- single elements
@@ -110,8 +116,19 @@ class Moves(Values):
 
     def _gather(self, base: Global, e: Event) -> None:
         """An access whose index was loaded: it may be anywhere in the array."""
-        self.gathered.add(base.number)
-        e.hits = e.sectors if base.nbytes <= GATHERED_L1 else 0
+        spread = self.lanes / max(e.sectors, 1)  # each lane may be in a sector of its own
+        self.gathered[base.number] = max(self.gathered.get(base.number, 1.0), spread)
+        e.hits = 0
+        if base.nbytes > GATHERED_L1:
+            return
+        # Until the SM's blocks have brought in all of it, line by line, accesses miss. Warps that
+        # run in step bring in the same lines.
+        mine = self.brought.get(base.number, 0.0)
+        self.filling = mine * self.follow < base.nbytes
+        if self.filling:
+            self.brought[base.number] = mine + 128.0
+        else:
+            e.hits = e.sectors
 
     def load_element(self, e: Any, base: Any, idx: list[Any], width: int) -> None:
         line = e.loc.line
@@ -277,6 +294,9 @@ class Moves(Values):
             self.emit(made)
             return
         store = kind == "store"
+        if not store and fast and chunk == 16 and requests > r.batch:
+            self._batches(g, requests, sectors, near, slots, line)
+            return
         first = self.event(P.SHARED if store else P.LOAD, line)
         first.math += slots
         first.serial += self.costs.rates.copy
@@ -298,6 +318,30 @@ class Moves(Values):
         else:
             second.shared = near
         self.emit(second)
+        if not store:
+            self._close(P.LOAD)  # which path the next copy takes is decided first
+
+    def _batches(
+        self, g: Global, requests: int, sectors: int, near: float, slots: float, line: int
+    ) -> None:
+        """Ordinary loads of a tile: so many at a time as the compiler keeps registers for, then
+        their stores, which wait for them."""
+        left, all_of = requests, requests
+        while left:
+            n = min(left, self.costs.rates.batch)
+            part = n / all_of
+            load = self.event(P.LOAD, line)
+            load.math += slots * part
+            load.serial += self.costs.rates.copy if left == all_of else 0.0
+            load.array, load.requests = g.number, n
+            load.sectors = sectors * left // all_of - sectors * (left - n) // all_of
+            self.reads = {self.emit(load)}
+            save = self.event(P.WORK, line)
+            save.math += n
+            save.shared = near * part
+            self.emit(save)
+            self._close(P.LOAD)
+            left -= n
 
     # --------------------------------------------------------------------------- tensor cores
     def mma(self, d: Any, a: Any, transposed: bool, turned: bool, line: int) -> Event:

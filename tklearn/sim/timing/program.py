@@ -65,7 +65,9 @@ class Program:
     loads: dict[int, float] = field(default_factory=dict)
     stores: dict[int, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    gathered: set[int] = field(default_factory=set)  # arrays that are read at loaded indices
+    gathered: dict[int, float] = field(default_factory=dict)
+    """Arrays that are read at loaded indices: how much more than is counted that may touch."""
+    filling: bool = False  # such an array is small, and not yet all in the L1 cache at the end
     stretch: tuple[float, float, float] = (0.0, 0.0, 1.0)
     """How many laps more its long loops run than these events show; and long loops inside them;
     and how many times as often the outer ones turn."""

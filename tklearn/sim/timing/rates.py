@@ -34,6 +34,7 @@ class Rates:
         wgmma: columns -> cycles of one m64nNk16. wgmma_shared: cycles of shared memory for each 128
             bytes of its operands.
         copy: cycles in which a thread finds its part of a tile that the block copies.
+        batch: 16-byte loads of a tile's copy that a lane has under way before it stores the first.
         barrier: kind -> (cycles, cycles more for each warp) of a meeting.
         sm_l2, sm_write: bytes per cycle that one SM can draw from the L2 cache, and send to it.
         l2_read, l2_write: bytes per cycle of the L2 cache, for all SMs.
@@ -65,6 +66,7 @@ class Rates:
     wgmma: dict[int, float]
     wgmma_shared: float
     copy: float
+    batch: int
     barrier: dict[str, tuple[float, float]]
     sm_l2: float
     sm_write: float

@@ -26,8 +26,9 @@ LINE = 4  # sectors that the L1 passes in a cycle
 @dataclass(frozen=True)
 class Share:
     """What one SM has of the memory system. Bytes per cycle; `far`: which part of an array's bytes
-    come from (loads) or go to (stores) DRAM; `merged`: what a byte of an array costs the L2 cache
-    where several SMs read it at a time."""
+    come from (loads) or go to (stores) DRAM; `late`: which part of its loads waits for DRAM, since
+    SMs that read one place at a time all wait for its first arrival; `merged`: what a byte of an
+    array costs the L2 cache where several SMs read it at a time."""
 
     l2_read: float
     l2_write: float
@@ -36,6 +37,7 @@ class Share:
     far_stores: dict[int, float]
     sms: int
     merged: dict[int, float] = field(default_factory=dict)
+    late: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -297,8 +299,8 @@ class Replay:
         wait = lat["l2"] + min(self.read / now, 1.0) * (lat["l2_full"] - lat["l2"]) + more
         if far:
             busy = min(self.dram / now, 1.0)
-            idle, full = lat["dram"], lat["dram_full"]
-            wait += min(far, 1.0) * (idle + busy * (full - idle) - lat["l2"])
+            more = lat["dram"] + busy * (lat["dram_full"] - lat["dram"]) - lat["l2"]
+            wait += share.late.get(e.array, min(far, 1.0)) * more
         nbytes = 32.0 * missing
         # The SM's port is its own. What all SMs share gives each its part on average: SMs do not
         # ask at the same time, so one may use now what the others have not used.

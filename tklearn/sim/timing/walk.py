@@ -43,9 +43,11 @@ class Walker(Operations):
         laps: tuple[int, int] | None = None,
         survey: Survey | None = None,
         sectors: int = 1024,
+        follow: int = 1,
     ) -> None:
         super().__init__()
         self.spec, self.costs, self.survey = spec, costs, survey
+        self.follow = follow
         self.most = sectors  # that the L1 cache keeps for this warp
         self.laps = laps  # of how many laps a long loop runs, and one inside it; None: all of it
         self.lap, self.cut = lap_of(spec), 0
@@ -59,6 +61,7 @@ class Walker(Operations):
         self.stored: dict[int, float] = {}
         self.l1: dict[Any, int] = {}
         self.gathered = self.program.gathered
+        self.brought, self.filling = {}, False
         self.tripped = [0.0, 0.0]
         self.times = 1.0  # how many more turns the outer long loop has than are walked
         self.cuts: list[tuple[int, int]] = []  # counts of loops, and the turns left out
@@ -84,6 +87,7 @@ class Walker(Operations):
             for total, mine in ((p.loads, self.loaded), (p.stores, self.stored)):
                 for a, b in mine.items():
                     total[a] = total.get(a, 0.0) + b
+        p.filling = self.filling
         p.stretch = (self.tripped[0], self.tripped[1], self.times)
         return p
 
@@ -113,6 +117,7 @@ class Walker(Operations):
         self.known = {P.LOAD: 0, P.SHARED: 0}  # events before this number are before the window
         self.fetched = {P.LOAD: 0, P.SHARED: 0}
         self.moved: set[int] = set()
+        self.brought = {}
         self.loaded, self.stored = {}, {}
         self.math = self.xu = 0.0
         self.reads = set()
