@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import ipaddress
 import json
+import re
 import threading
 import time
 import urllib.error
@@ -15,7 +17,10 @@ from typing import Any
 
 import pytest
 
-from tklearn.course import live, report
+import tklearn as tk
+from tklearn.course import attempts, engine, live, report
+from tklearn.course.item import Predict
+from tklearn.course.items import ITEMS
 from tklearn.course.live import Board
 
 TOKEN = "a-token_of-24-letters-ab"
@@ -28,18 +33,61 @@ def post(board: Board, who: int, item: str, what: str, **facts: Any) -> None:
 def test_progress_failures_and_histograms() -> None:
     board = Board()
     for who in range(10):
-        post(board, who, "P3", "predict", said={"a": 32 if who < 7 else 1})
-        post(board, who, "P3", "predict", said={"a": 1})
+        post(board, who, "P3", "predict", seen={"a": 0 if who < 7 else 1 if who < 9 else -1})
+        post(board, who, "P3", "predict", seen={"a": 0})
         post(board, who, "M1", "check", passed=who < 4, message=f"why {who % 2}\nmore")
     post(board, 0, "M1", "check", passed=False, message="passed before")
     page = board.page()
     assert "10 learners" in page
     assert "4 passed, 6 trying" in page
     assert page.count("why 0") == page.count("why 1") == 1
-    assert page.index("32</td>") < page.index("1</td><td>", page.index("32</td>"))
-    assert " 7</td>" in page, "the first predictions count"
-    assert " 3</td>" in page
+    p3 = ITEMS["P3"]
+    assert isinstance(p3, Predict)
+    counted = re.findall(r'<td class="n">(\d+)</td><td>[^T]*?</td><td>(.*?)</td>', page)
+    first = next(iter(p3.questions[0].wrong))
+    for want in (("7", "&#10003; right"), ("2", html.escape(first)), ("1", "another answer")):
+        assert want in counted, "the first predictions count"
+    assert "{" not in page.partition("</style>")[2], "no raw templates"
     assert "<script" not in page
+
+
+def test_one_learner() -> None:
+    board = Board()
+    post(board, 1, "M1", "check", passed=True)
+    assert "<h1>1 learner</h1>" in board.page()
+
+
+def test_what_stops_them_is_what_is_wrong_and_gives_no_answer_away() -> None:
+    tk.predict("P3", a=1, b=4, c=32, d=1, e=1, f=32)
+    said = tk.check("P3").message
+    assert said.startswith("a: 1 is right.")
+    assert report.wrong(said).startswith("f: 32 is not it.")
+    board = Board()
+    post(board, 1, "P3", "check", passed=False, message=said)
+    page = board.page()
+    assert "f: 32 is not it." in page
+    assert "is right." not in page
+    assert report.wrong("the results are right, but they cost too much\nmore").startswith("the res")
+
+
+@pytest.mark.parametrize("item", [i for i in ITEMS.values() if isinstance(i, Predict)],
+                         ids=lambda i: i.id)  # fmt: skip
+def test_each_prediction_is_seen_for_what_it_is(item: Predict) -> None:
+    """With a learner's own numbers; what is no known answer is "another"."""
+    attempts.folder().mkdir(parents=True, exist_ok=True)
+    (attempts.folder() / "learner.json").write_text(json.dumps({"seed": 5}))
+    params = engine.parameters(item, 5)
+    truth = {q.name: q.truth(**params) for q in item.questions}
+    assert set(report.seen(item.id, truth).values()) == {0}
+    for q in item.questions:
+        for n, (says, value) in enumerate(q.wrong.items(), 1):
+            got = report.seen(item.id, {q.name: value(**params)})
+            assert got.keys() == {q.name}
+            if value(**params) != truth[q.name]:
+                assert 1 <= got[q.name] <= n, says
+    q = item.questions[0]
+    assert report.seen(item.id, {q.name: "nonsense"}) == {q.name: -1}
+    assert report.seen("M1", {"a": 1}) == {}
 
 
 @pytest.mark.parametrize(
@@ -61,12 +109,12 @@ def test_hostile_reports_only_show_as_text() -> None:
     board = Board()
     evil = "<script>alert(1)</script>"
     post(board, 1, "M1", "check", passed=False, message=evil)
-    post(board, 1, "P3", "predict", said={"a": evil, "zz": 1, "b": [1], "c": {"x": 1}})
+    post(board, 1, "P3", "predict", seen={"a": evil, "zz": 0, "b": [1], "c": 99, "d": 0})
     post(board, 1, "P3", "check", passed="yes", message=7)
     page = board.page()
     assert evil not in page
     assert "&lt;script&gt;" in page
-    assert set(board.learners["1"]["P3"].said) == {"a"}
+    assert board.learners["1"]["P3"].seen == {"d": 0}
     assert not board.learners["1"]["P3"].passed
     for who in range(live.LEARNERS + 5):
         try:
@@ -135,7 +183,7 @@ def test_the_server(served: tuple[str, Board]) -> None:
     address, board = served
     good = json.dumps({"who": "1", "item": "M1", "what": "check", "passed": True}).encode()
     assert ask(address + "/report", good) == (200, "ok")
-    assert "1 learners" in ask(address + "/")[1]
+    assert "<h1>1 learner</h1>" in ask(address + "/")[1]
     wrong = address.replace(TOKEN, "another-token")
     assert ask(wrong + "/")[0] == ask(wrong + "/report", good)[0] == 404
     assert ask(address.replace("/" + TOKEN, "/"))[0] == 404
@@ -176,12 +224,11 @@ def test_a_page_that_is_gone_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_check_is_reported(served: tuple[str, Board], monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the page's own functions (attempts.py calls report.py)."""
-    import tklearn as tk
-
     address, board = served
     monkeypatch.setenv("TKLEARN_CLASS", address)
-    tk.predict("P3", a=32)
+    report.send({"item": "a lesson's", "what": "predict", "said": {"a": 1}})
+    tk.predict("P3", a=1)
     end = time.monotonic() + 20
     while not board.learners and time.monotonic() < end:
         time.sleep(0.01)
-    assert [rows["P3"].said for rows in board.learners.values()] == [{"a": 32}]
+    assert [rows["P3"].seen for rows in board.learners.values()] == [{"a": 0}]

@@ -395,7 +395,7 @@ def test_pages_show_hostile_text_as_text() -> None:
     evil = "<script>alert(1)</script>\x00\udcff"
     r = result(evil, evil, 1.0, notes=[evil])
     r["items"]["P3"]["message"] = evil
-    for page in (feedback.page(r), feedback.overview([("f", r)], evil)):
+    for page in (feedback.page(r), feedback.overview([("f", r)], evil, [r])):
         assert "<script" not in page
         assert "&lt;script&gt;" in page
         assert "default-src 'none'" in page
@@ -404,6 +404,15 @@ def test_pages_show_hostile_text_as_text() -> None:
     names = [feedback.page_name(n) for n in ("a/b", "a-b", "../x", "", evil, "x" * 500, "a b")]
     assert len(set(names)) == len(names)
     assert not [n for n in names if "/" in n or n.startswith(".") or len(n) > 80]
+
+
+def test_the_overview_counts_the_class() -> None:
+    """Ann passed, Bob's file cannot be read, Zoë handed in nothing."""
+    results = [result("a.zip", "17"), result("b.zip", "18", problem="damaged", items={})]
+    counts = [r for _, r in feedback.by_learner(results, CLASS)]
+    page = feedback.overview([(r["name"], r) for r in results], "", counts)
+    assert "passed, of the class" in page
+    assert re.search(r'<td>P3</td><td>[^<]*</td><td class="n">1 of 3</td><td class="n">1<', page)
 
 
 def test_a_picture_of_the_failure_is_in_the_page(grader: marking.Grader) -> None:

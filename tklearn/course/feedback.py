@@ -121,8 +121,13 @@ def _title(name: str) -> str:
     return ITEMS[name].title if name in ITEMS else ""
 
 
-def overview(rows: list[tuple[str, dict[str, Any]]], said: str) -> str:
-    """The instructor's page: a line for each (page's file, result), and how each exercise went."""
+def overview(
+    rows: list[tuple[str, dict[str, Any]]], said: str, counts: list[dict[str, Any] | None]
+) -> str:
+    """The instructor's page: a line for each (page's file, result), and how each exercise went.
+
+    counts: for each learner of the class the result that counts, None where nothing was handed in.
+    """
     e = html.escape
     lines = []
     for file, r in sorted(rows, key=lambda x: who(x[1]).lower()):
@@ -130,17 +135,19 @@ def overview(rows: list[tuple[str, dict[str, Any]]], said: str) -> str:
         notes = "; ".join(r["notes"])
         link = f'<a href="feedback/{e(file)}.html">{e(who(r))}</a>'
         lines.append(f"<tr><td>{link}</td><td>{points}</td><td>{e(notes)}</td></tr>")
-    good = [r for _, r in rows if not r["problem"]]
+    good = [r for r in counts if r is not None and not r["problem"]]
     exercises = []
     for i in graded():
         done = [r["items"][i.id] for r in good if i.id in r["items"]]
         passed, there = sum(d["passed"] for d in done), sum(d["done"] for d in done)
         cells = f"<td>{e(i.id)}</td><td>{e(i.title)}</td>"
-        exercises.append(f'<tr>{cells}<td class="n">{passed} of {there} passed</td></tr>')
+        cells += f'<td class="n">{passed} of {len(counts)}</td><td class="n">{there}</td>'
+        exercises.append(f"<tr>{cells}</tr>")
+    head = '<th>exercise<th><th class="n">passed, of the class<th class="n">handed in'
     return _document(
         "Grades",
         f"<h1>Grades</h1><p>{e(said)}</p><table>{''.join(lines)}</table>"
-        f"<h2>Exercises</h2><table>{''.join(exercises)}</table>",
+        f"<h2>Exercises</h2><table><thead><tr>{head}</thead><tbody>{''.join(exercises)}</tbody></table>",
     )
 
 

@@ -509,4 +509,5 @@ def _report(
     said = f"{len(results)} submissions."
     said += f" Nothing from {', '.join(lacking)}." if lacking else ""
     said += f" Limits: {weaker}." if weaker else ""
-    write(out / "index.html", feedback.overview(files, said))
+    counts = [r for _, r in rows[: len(learners) or None]]  # of the class list, where there is one
+    write(out / "index.html", feedback.overview(files, said, counts))

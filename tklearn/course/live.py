@@ -24,10 +24,11 @@ from typing import Any
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, HTTPError, RequestHandler
 
+from tklearn.course.engine import parameters
 from tklearn.course.feedback import STYLE
 from tklearn.course.item import Predict
 from tklearn.course.items import ITEMS
-from tklearn.course.submit import sane
+from tklearn.course.report import wrong
 
 PORT = 8765
 LEARNERS = 2_000
@@ -42,8 +43,8 @@ class Row:
 
     tries: int = 0
     passed: bool = False
-    failed: str = ""  # the first line of the latest failure
-    said: dict[str, Any] = field(default_factory=dict)  # the first predictions
+    failed: str = ""  # what was wrong the last time, in a line
+    seen: dict[str, int] = field(default_factory=dict)  # the first predictions: report.seen
 
 
 class Board:
@@ -78,17 +79,19 @@ class Board:
         if what == "check":
             row.tries += 1
             row.passed = row.passed or report.get("passed") is True
-            row.failed = "" if row.passed else str(report.get("message", ""))[:160]
+            row.failed = "" if row.passed else wrong(str(report.get("message", "")))
         it = ITEMS[item]
-        if what == "predict" and isinstance(it, Predict) and isinstance(report.get("said"), dict):
-            names = {q.name for q in it.questions}
-            said = {k: v for k, v in report["said"].items() if k in names and sane(v)}
-            row.said = {**said, **row.said}
+        if what == "predict" and isinstance(it, Predict) and isinstance(report.get("seen"), dict):
+            most = {q.name: len(q.wrong) for q in it.questions}
+            got = report["seen"]
+            good = {k: n for k, n in got.items() if type(n) is int and -1 <= n <= most.get(k, -2)}
+            row.seen = {**good, **row.seen}
 
     # ------------------------------------------------------------------------------------ the page
     def page(self) -> str:
         """The whole page."""
-        parts = [f"<h1>{len(self.learners)} learners</h1>", self._progress(), self._failures()]
+        n = len(self.learners)
+        parts = [f"<h1>{n} learner{'' if n == 1 else 's'}</h1>", self._progress(), self._failures()]
         parts.append(self._predictions())
         return (
             '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The class</title>'
@@ -122,20 +125,28 @@ class Board:
     def _predictions(self) -> str:
         parts = []
         for it in ITEMS.values():
-            rows = [r for r in self._rows(it.id) if r.said]
+            rows = [r for r in self._rows(it.id) if r.seen]
             if not isinstance(it, Predict) or not rows:
                 continue
             parts.append(f"<h2>{it.id}. {html.escape(it.title)}</h2>")
+            params = parameters(it, 0)
             for q in it.questions:
-                said = Counter(str(r.said[q.name]) for r in rows if q.name in r.said)
-                widest = max(said.values(), default=1) / 12
+                seen = Counter(r.seen[q.name] for r in rows if q.name in r.seen)
+                names = ["&#10003; right", *(html.escape(w) for w in q.wrong), "another answer"]
+                counts = [seen[n] for n in range(len(names) - 1)] + [seen[-1]]
+                widest = max(counts, default=0) / 12 or 1
                 lines = [
-                    f'<tr><td class="n">{html.escape(text[:60])}</td>'
-                    f"<td>{BAR.format('#0072B2', n / widest)} {n}</td></tr>"
-                    for text, n in sorted(said.items(), key=lambda x: (-x[1], x[0]))[:12]
+                    f'<tr><td class="n">{n}</td>'
+                    f"<td>{BAR.format('#D55E00' if i else '#009E73', n / widest)}</td>"
+                    f"<td>{name}</td></tr>"
+                    for i, (name, n) in enumerate(zip(names, counts))
+                    if n or not i
                 ]
-                asked = f"{html.escape(q.name)}: {html.escape(q.text)}"
+                asked = html.escape(f"{q.name}: {q.text.format(**params)}")
                 parts.append(f"<p>{asked}</p><table>{''.join(lines)}</table>")
+        if parts:
+            said = "The first answers. Each learner of a class has other numbers in the questions; "
+            parts.insert(0, f"<h2>Predictions</h2><p>{said}these are an example.</p>")
         return "".join(parts)
 
 
