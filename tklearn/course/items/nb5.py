@@ -167,15 +167,14 @@ P5 = Predict(
                 "and each still takes its time": (
                     lambda steps, copy, product: steps * (copy + product) / 2
                 ),
+                "the first product begins after one copy; count from there, and add the waits for "
+                "later copies": lambda steps, copy, product: steps * product,
                 "a product is shorter than a copy, so it cannot hide all of it: in every second "
                 "step the tensor core waits": lambda steps, copy, product: copy + steps * product,
                 "two copies are under way together at the start: not each step waits for a whole "
                 "copy": lambda steps, copy, product: steps * copy + product,
-                "not each step waits for a whole copy: while a product runs, the copy for the next "
-                "step is under way": lambda steps, copy, product: steps * (copy + product),
-                "with two stages something is hidden": (
-                    lambda steps, copy, product: steps * (copy + product)
-                ),
+                "with two stages something is hidden: while a product runs, the copy for the next "
+                "step is under way": (lambda steps, copy, product: steps * (copy + product)),
             },
             why="Every two steps take copy + product: one copy is waited for, two are made.",
         ),
@@ -219,7 +218,8 @@ P5 = Predict(
         "Where: draw it. One row for each stage's copies, one for the products; when is a stage "
         "free again, and when does the next copy into it start?",
         "Rule: a stage is filled again when its product is done. So a number of steps as large as "
-        "the number of stages takes copy + product, or that many products, whichever is longer.",
+        "the number of stages takes copy + product, or that many products, whichever is longer. The "
+        "first product begins after one copy: count from there.",
         "A worked sibling: 4 steps, a copy 100, a product 80. One stage: 4 * 180 = 720. Two: "
         "copies of steps 0 and 1 arrive at 100, products end at 180 and 260; the copy of step 2 "
         "started at 180 and arrives at 280, so the last two products end at 360 and 440.",

@@ -417,9 +417,14 @@ K4 = KernelItem(
     ),
     wrong=(
         Wrong(
+            says="`warp.right_fill(s, n, ...)` hides columns of this tile: n counts from its first "
+            "key, j * 64, and it is rows of K that end, not columns",
+            gives=gives(past=0.0),
+            when=lambda f: "right_fill" in f.text and "- j * 64" not in f.text,
+        ),
+        Wrong(
             says="keys past the end count: their rows read as zeros, a score of 0, and 2**0 is a "
-            "weight. Their scores must be hidden before the maximum is taken (the n of right_fill "
-            "counts from this tile's first key)",
+            "weight. Their scores must be hidden before the maximum is taken",
             gives=gives(past=0.0),
         ),
         Wrong(

@@ -1,4 +1,4 @@
-# words: keys past the end count
+# words: hides columns of this tile
 import tklearn as tk
 from tklearn import block, blockIdx, laneid, threadIdx, warp, warpid
 
