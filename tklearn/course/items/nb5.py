@@ -218,8 +218,8 @@ P5 = Predict(
         "Where: draw it. One row for each stage's copies, one for the products; when is a stage "
         "free again, and when does the next copy into it start?",
         "Rule: a stage is filled again when its product is done. So a number of steps as large as "
-        "the number of stages takes copy + product, or that many products, whichever is longer. The "
-        "first product begins after one copy: count from there.",
+        "the number of stages takes copy + product, or that many products, whichever is longer. "
+        "The first product begins after one copy: count from there.",
         "A worked sibling: 4 steps, a copy 100, a product 80. One stage: 4 * 180 = 720. Two: "
         "copies of steps 0 and 1 arrive at 100, products end at 180 and 260; the copy of step 2 "
         "started at 180 and arrives at 280, so the last two products end at 360 and 440.",
