@@ -55,6 +55,16 @@ def test_predictions_in_a_file_are_first_answers_when_nothing_was_said() -> None
     assert attempts.record("P3").score == 3
 
 
+def test_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    for n in (1, 2, 3, 3):
+        assert cli.main(["hint", "K1"]) == 0
+        said = capsys.readouterr().out
+        assert f"hint {n} of 3: " in said
+        assert said.count("\nhint ") + 1 == n
+    assert attempts.record("K1").hints == 3
+    assert cli.main(["hint", "K9"]) == 2
+
+
 def test_reset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
