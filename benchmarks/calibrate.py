@@ -413,7 +413,8 @@ def main() -> int:
         try:
             rows.append(bench.row(case))
         except (LaunchError, RuntimeError) as e:
-            failed.append(f"{case.group} {case.params}: {type(e).__name__}: {e}")
+            first = str(e).splitlines()[:1]  # further lines name places on this machine
+            failed.append(f"{case.group} {case.params}: {type(e).__name__}: {''.join(first)}")
             if "context is lost" in str(e):
                 break
     timer.cancel()
