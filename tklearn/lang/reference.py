@@ -114,7 +114,7 @@ EXPRESSIONS = [
     ("`a if c else b`", "Numbers; only the side that is needed runs.", "`c ? a : b`"),
     ("`int(x)` `float(n)` `tk.u32(n)`", "Conversions. Float to whole number saturates.",
      "`to_i32(x)`, `float(n)`"),
-    ("`A.rows` `A.cols` `A.depth` `A.batch`", "Sizes of an array.", "`A.rows()`"),
+    ("`A.rows` `A.cols` `A.depth` `A.batch`", "Sizes of an array; a 1-d array is one row, its length is `A.cols`.", "`A.rows()`"),
     ("`tk.vec(x, 4)[i]`", "The i-th group of 4 neighbours in one access; `v[0]` to `v[3]`.",
      "`vec_load<4>(x, i)`, `vec_store<4>(x, i, v)`"),
     ("`s.subtile(16, 64, (i, j))`", "A window of a shared tile, counted in windows.",
