@@ -202,7 +202,7 @@ def fma32(a: ArrayLike, b: ArrayLike, c: ArrayLike, out: F32 | None = None) -> F
     FMA and correctly rounded sums", IEEE TC 2008); that needs 2 * 24 + 2 <= 53 bits.
     """
     arrays = [np.asarray(v, np.float32) for v in (a, b, c)]
-    shape = np.broadcast_shapes(*(v.shape for v in arrays))
+    shape = np.broadcast(*arrays).shape
     if out is None:
         out = np.empty(shape, np.float32)
     elif out.shape != shape or out.dtype != np.float32:
@@ -238,6 +238,19 @@ def _scratch() -> tuple[F64, F64, F64]:
     return _memory.blocks
 
 
+def _has_subnormals(x: F32, exact: F64) -> bool:
+    """Whether x holds a subnormal, the least normal number, or a zero that stands for `exact` != 0.
+
+    Zeros that are exact are common (a row less its maximum) and need no look.
+    """
+    bits = x.view(np.uint32) << np.uint32(1)  # without the sign
+    bits -= np.uint32(1)  # a zero becomes the largest
+    if bits.min() < np.uint32(0x01000000):
+        return True
+    zeros = np.count_nonzero(x == 0)  # of a mask: several times as fast as of the numbers
+    return bool(zeros and zeros != np.count_nonzero(exact == 0))
+
+
 def _fma_block(arrays: list[F32], out: F32) -> None:
     a, b, c = arrays
     p, s, low = (x[: out.size].reshape(out.shape) for x in _scratch())
@@ -251,9 +264,8 @@ def _fma_block(arrays: list[F32], out: F32) -> None:
     # halves, so that each is looked at. Both are rare, and least values find them fastest.
     low = np.left_shift(bits, np.int64(35), out=low.view(np.int64))
     halves = int(low.min()) == -(1 << 63)
-    small = np.abs(out)
-    if not small.min() > np.float32(2.0**-126):  # also if there is a NaN
-        tie = ((bits & 0x1FFFFFFF) == 0x10000000) | (small <= np.float32(2.0**-126))
+    if _has_subnormals(out, s):
+        tie = ((bits & 0x1FFFFFFF) == 0x10000000) | (np.abs(out) <= np.float32(2.0**-126))
     elif halves:
         tie = (bits & 0x1FFFFFFF) == 0x10000000
     else:
