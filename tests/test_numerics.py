@@ -337,16 +337,16 @@ def test_fold_sum_leaves_its_input_alone(shape: tuple[int, int]) -> None:
 
 
 def test_fma_of_a_block_is_that_of_each_element() -> None:
-    """Zeros, NaN and subnormals beside each other: a block looks at its elements only if it must."""
+    """Zeros, NaN and subnormals side by side: a block looks at elements only if it must."""
     rng = np.random.default_rng(0)
     tiny = (rng.integers(0, 1 << 12, 400).astype(np.uint32)).view(np.float32)  # subnormals, zeros
     c = np.concatenate([tiny, -tiny, [0, -0.0, np.nan, np.inf, 1]]).astype(np.float32)
     a = np.exp2(rng.uniform(-80, -65, c.size)).astype(np.float32)
     b = (-np.exp2(rng.uniform(-80, -65, c.size))).astype(np.float32)
     a[::7], c[::5] = 0, 0
-    got = numerics.fma32(a, b, c)
-    alone = [numerics.fma32(x[None], y[None], z[None])[0] for x, y, z in zip(a, b, c, strict=True)]
+    got = num.fma32(a, b, c)
+    alone = [num.fma32(x[None], y[None], z[None])[0] for x, y, z in zip(a, b, c, strict=True)]
     assert np.array_equal(got, np.array(alone, np.float32), equal_nan=True)
     with np.errstate(all="ignore"):  # and where nothing has to be looked at
-        big = numerics.fma32(c * 0 + 3, np.float32(0.5), np.float32(1))
+        big = num.fma32(c * 0 + 3, np.float32(0.5), np.float32(1))
     assert (big[np.isfinite(c)] == 2.5).all()
