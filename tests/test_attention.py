@@ -46,7 +46,8 @@ def test_values(case: tuple) -> None:
     got = attention.run(q, k, v, causal=causal, check="full")
     want = attention.reference(q, k, v, causal)
     assert (np.abs(got.astype(np.float64) - want) <= bound(q, k, v, causal)).all()
-    for options in ({"batch": False}, {"schedule": "reverse"}, {"delay": {0: 50}}):
+    orders = [{"schedule": "random", "seed": n} for n in range(20)]
+    for options in ({"batch": False}, {"schedule": "reverse"}, {"delay": {0: 50}}, *orders):
         same = attention.run(q, k, v, causal=causal, check="full", **options)
         assert same.tobytes() == got.tobytes()
 
