@@ -248,9 +248,11 @@ def test_case_7_a_value_carried_round_the_loop() -> None:
     def make(n: int = 4) -> list[np.ndarray]:
         return [np.arange(1, n + 1, dtype=np.float32), np.zeros(64, np.float32)]
 
+    bad = carried(False)
+    load, store = line(bad, "load"), line(bad, "store")
     demand(
-        carried(False), 1, make, "TK500 TK501", "store load", names="store load", says=("sw[0]",),
-        hint="block.sync() between",
+        bad, 1, make, "TK500 TK501", "store load", names="store load", says=("sw[0]",),
+        hint=f"put block.sync() after line {load}, before line {store} runs again",
     )  # fmt: skip
     silent(carried(False), 1, lambda: make(1), lambda x: np.full(64, x.sum()))
     silent(carried(True), 1, make, lambda x: np.full(64, x.sum()))

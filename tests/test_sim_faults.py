@@ -234,9 +234,44 @@ def test_lanes_need_a_warp_sync():
     e = fault("TK501", neighbours_bad, 1, x, y)
     assert "warp.sync()" in e.hint
     assert "lane" in e.message
+    assert "block" not in e.hint, "there is one warp"
     neighbours_good.sim[1](x, y)
     assert (y[:31] == x[1:]).all()
     assert y[31] == 0
+
+
+def broadcast(where: str):
+    """Each lane reads what lane 0 of its warp or another one stored; where: the barriers."""
+
+    @tk.kernel(threads=64)
+    def kernel(x: tk.gl_fl, y: tk.gl_fl):
+        s = tk.shared_array(tk.f32, 64)
+        for k in range(2):
+            s[threadIdx.x] = x[threadIdx.x]  # store
+            if where == "between":
+                block.sync()
+            y[threadIdx.x] = s[0]  # load
+        if where == "last":
+            block.sync()
+
+    return kernel
+
+
+@pytest.mark.parametrize("where", ["", "between", "last"])
+def test_a_warp_is_not_sent_to_synchronise_what_the_block_shares(where):
+    """warp.sync() is offered only where the kernel has no barrier of the block, with its limit."""
+    kernel = broadcast(where)
+    e = fault("TK501", kernel, 1, f32(64), f32(64))
+    store, load = line_of(kernel, "# store"), line_of(kernel, "# load")
+    if where == "between":
+        says = f"line {store} has run again: put block.sync() after line {load}, before line "
+        assert e.hint == says + f"{store} runs again"
+    else:
+        limit = "; warp.sync() is enough only where no warp reads what another one stores"
+        assert e.hint == f"put block.sync() between line {store} and line {load}" + limit * (
+            where == ""
+        )
+        assert "lane 1 of warp 0 reads s[0], which lane 0 wrote" in e.message
 
 
 @tk.kernel(threads=32)
@@ -466,7 +501,24 @@ def test_out_of_bounds():
     assert "x[-1, 2]" in e.message
     assert "lane 0" in e.message
     e = fault("TK504", out_of_bounds, 1, f32(40, 2), f32(32, 1))
-    assert "40 x 2" in e.message
+    assert "x, which has 40 x 2 elements" in e.message
+
+
+@tk.kernel(threads=32)
+def past_the_end(n: tk.i32, x: tk.gl_fl, y: tk.gl_fl):
+    s = tk.shared(tk.st_fl(16, 32))
+    y[threadIdx.x] = s[n, 0] if n > 15 else x[threadIdx.x + n]
+
+
+@pytest.mark.parametrize(
+    ("size", "n", "says"),
+    [(40, 9, "x[40] is outside x, which has 40 elements"),
+     (1, 0, "x[1] is outside x, which has 1 element "),
+     (40, 16, "s[16, 0] is outside s, which has 16 x 32 elements")],
+)  # fmt: skip
+def test_what_has_how_many(size, n, says):
+    """A length and no name: "which is 40" reads as if x were the number."""
+    assert says in fault("TK504", past_the_end, 1, n, f32(size), f32(32)).message
 
 
 @tk.kernel(warps=1)

@@ -33,10 +33,10 @@ def _outside(mem: Any, w: Any, at: tuple, k: int, m: Any, s: Any, dims: Any) -> 
     if pos is None:
         return np.where(bad, 0, i) if type(i) is ndarray else 0
     idx = ", ".join(str(w.at_position(x, pos)) for x in at)
-    size = " x ".join(map(str, dims))
+    size = f"{' x '.join(map(str, dims))} element{'s' * (list(dims) != [1])}"
     raise w.fault(
         "TK504",
-        f"{mem.name}[{idx}] is outside {mem.name}, which is {size}",
+        f"{mem.name}[{idx}] is outside {mem.name}, which has {size}",
         s,
         pos,
         "guard the access with an 'if', or check the index"

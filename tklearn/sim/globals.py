@@ -182,7 +182,7 @@ class Window:
         self.b, self.d, self.r, self.c = (x[0] for x in spans)
         for x, what, size in zip(spans, ("batch", "depth", "row", "column"), (g.batch, g.depth)):
             if x[1] < 0 or x[2] >= size:
-                raise self._outside(w, s, x[0], what, f"{g.name} has {size}", size)
+                raise self._outside(w, s, x[0], what, f"that of {g.name} is {size}", size)
         self._edges(w, s, spans[2], spans[3])
 
     def _edges(self, w: Any, s: Any, r: Any, c: Any) -> None:

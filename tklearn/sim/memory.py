@@ -368,7 +368,8 @@ def select(w: Any, mems: Any, at: tuple, s: Any) -> Any:
         if not 0 <= k < len(mems.items):
             raise w.fault(
                 "TK504",
-                f"{mems.name}[{k}] is outside {mems.name}, which has {len(mems.items)} tiles",
+                f"{mems.name}[{k}] is outside {mems.name}, which has {len(mems.items)} "
+                f"tile{'s' * (len(mems.items) != 1)}",
                 s,
                 hint="stages are counted modulo their number: s = k % STAGES",
             )
@@ -400,7 +401,7 @@ def subtile(w: Any, mem: SharedMem, i: Any, j: Any, type: SubST, s: Any) -> SubT
     if not (0 <= i < nr and 0 <= j < nc):
         raise w.fault(
             "TK504",
-            f"subtile ({i}, {j}) is outside {mem.name}, which has {nr} x {nc} of them",
+            f"subtile ({i}, {j}) is outside {mem.name}, which has {nr} x {nc} subtiles",
             s,
             hint="subtile coordinates count windows, not elements",
         )

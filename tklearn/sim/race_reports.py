@@ -121,7 +121,7 @@ def race(
         if now == then == "writes" and getattr(region, "family", None) is not None:
             hint = f"views of one memory (tk.alias) overlap here: check their offsets, or {hint}"
         return w.fault("TK500", msg, s, (block, None), hint, kind=Race)
-    mine = lane_of(place, e) if isinstance(place, Place) else int(place)
+    mine = lane_of(place, e, lane) if isinstance(place, Place) else int(place)
     who = f"several lanes of warp {w.id} {PLURAL[now]}"
     if mine < MANY:
         who = f"lane {mine} of warp {w.id} {now}"
@@ -130,17 +130,34 @@ def race(
         f"{who} {what}, which {whom} {PAST[then]} on line {site.line}; "
         f"nothing orders the two ({_lines(site, s)})"
     )
+    return w.fault("TK501", msg, s, (block, None), _order_lanes(w, s, site), kind=Race)
+
+
+def _order_lanes(w: Any, s: Any, site: Any) -> str:
+    """What to write between plain accesses of two lanes of a warp, first at `site`, then at `s`.
+
+    Which warps share the memory is not known yet: that they do shows in a barrier of the block.
+    """
     hint = _order(w, s, site)
-    if "block.sync()" in hint and site.line != s.line:
-        hint += "; warp.sync() is enough if only lanes of one warp share these elements"
-    return w.fault("TK501", msg, s, (block, None), hint, kind=Race)
+    if w.launch.agents.warps == 1:
+        return hint.replace("block.sync()", "warp.sync()")
+    if "block.sync()" in hint and not _all_barriers(w):
+        hint += "; warp.sync() is enough only where no warp reads what another one stores"
+    return hint
+
+
+def _all_barriers(w: Any) -> list[Any]:
+    """Where the kernel's warps meet; of a block of one warp, where its lanes do."""
+    meet = ("block.sync", "warpgroup.sync")
+    meet += ("warp.sync",) if w.launch.agents.warps == 1 else ()
+    sites = w.launch.code.sites
+    return [x for x in sites if getattr(getattr(x.node, "op", None), "name", "") in meet]
 
 
 def _barriers(w: Any, a: Any, b: Any) -> list[Any]:
     """The barriers that stand between two lines of the kernel."""
     low, high = sorted((a.line, b.line))
-    names = [(x, getattr(getattr(x.node, "op", None), "name", "")) for x in w.launch.code.sites]
-    every = [x for x, name in names if name in ("block.sync", "warpgroup.sync")]
+    every = _all_barriers(w)
     return [x for x in every if low < x.line < high and x.loc.file == b.loc.file]
 
 
@@ -151,7 +168,10 @@ def _order(w: Any, s: Any, site: Any) -> str:
     if site.line == s.line:
         return "let each thread use an element of its own, or use an atomic"
     if site.line > s.line:
-        return f"put block.sync() between line {site.line} and the next run of line {s.line}"
+        return (
+            f"line {s.line} has run again: put block.sync() after line {site.line}, before line "
+            f"{s.line} runs again"
+        )
     barriers = _barriers(w, site, s)
     for x in barriers:
         if x.node.args:
