@@ -50,7 +50,12 @@ def run(cells: list[str], name: str) -> dict[str, Any]:
     """Runs cells one after the other in one namespace, as a page does; the namespace."""
     space: dict[str, Any] = {"__name__": "__main__"}
     for i, text in enumerate(cells):
-        file = f"<ipython-input-{name}-{i}>"
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        exec(compile(text, file, "exec"), space)
+        run_cell(text, f"{name}-{i}", space)
     return space
+
+
+def run_cell(text: str, name: str, space: dict[str, Any]) -> None:
+    """Runs one cell in a namespace; its lines can be read, as kernels in it need."""
+    file = f"<ipython-input-{name}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), space)
