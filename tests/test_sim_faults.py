@@ -246,7 +246,7 @@ def broadcast(where: str):
     @tk.kernel(threads=64)
     def kernel(x: tk.gl_fl, y: tk.gl_fl):
         s = tk.shared_array(tk.f32, 64)
-        for k in range(2):
+        for _ in range(2):
             s[threadIdx.x] = x[threadIdx.x]  # store
             if where == "between":
                 block.sync()

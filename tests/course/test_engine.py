@@ -58,7 +58,7 @@ def test_right() -> None:
     verdict = judged(twice(), answer(GOOD), seed=3, hidden=True)
     assert verdict.passed, verdict
     assert verdict.score == 4
-    assert "5 hidden tests" in verdict.message
+    assert verdict.message == "right, on 5 tests, hidden ones among them"
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,22 @@ def test_wrong(was: str, now: str, words: str) -> None:
         assert verdict.head() in shown
 
 
+@pytest.mark.parametrize(
+    ("dtype", "right"),
+    [(np.float32, "0"), (np.float16, "0.333252"), (ml_dtypes.bfloat16, "0.333984")],
+)
+def test_what_should_be_is_a_number_that_the_output_can_hold(dtype: type, right: str) -> None:
+    want = 1e-110 if dtype is np.float32 else 1 / 3
+    item = twice(dtype, expected=lambda x, z, F, T: {"y": np.full(len(x), want), "z": z + 1.0})
+    kind = {np.float32: "fl", np.float16: "hf", ml_dtypes.bfloat16: "bf"}[dtype]
+    params = f"x: tk.gl_{kind}, y: tk.gl_{kind}, z: tk.gl_fl, F: tk.const, T: tk.const"
+    body = GOOD.replace("x[i] * F", "5.0")
+    assert f"y[0]: 5, should be {right}\n" in str(judged(item, answer(body, params))) + "\n"
+
+
 def test_hidden_numbers_are_never_shown() -> None:
     verdict = judged(twice(sizes=()), answer(GOOD.replace("* F", "* 3.0")), seed=9, hidden=True)
-    assert "wrong on a hidden test: 3 numbers" in verdict.message
+    assert "wrong on a hidden test, at a size that is not shown" in verdict.message
     assert "should be" not in verdict.message
     assert not verdict.png
     assert verdict.index is None

@@ -21,8 +21,12 @@ from tklearn.course.item import RACES, Case, Facts, Item, KernelItem, OneOf, Ord
 from tklearn.course.plain import dtype_of, pack, unpack
 from tklearn.course.verdict import Verdict
 from tklearn.kernel import Kernel
-from tklearn.lang.errors import TkError
+from tklearn.lang.errors import CODES, TkError
 
+UNSEEN = (
+    "on a hidden test, at a size that is not shown: try sizes that are no multiple of the tile or "
+    "of the block, and 1, 2 and 3"
+)
 UNORDERED = ("TK500", "TK501", "TK502")  # races: results may be right by luck
 # By size in bytes; as floats they are quiet NaNs, which no operation makes.
 POISON = {1: 0xA7, 2: 0x7FE7, 4: 0x7FE7A7A7, 8: 0x7FFFA7A7A7A7A7A7}
@@ -261,10 +265,12 @@ def judge(item: KernelItem, answer: Answer, cases: list[Case], outcomes: list[Ou
     not_here = _distractor(item, answer)
     for n, (case, got) in enumerate(zip(cases, outcomes)):
         if got.error is not None:
+            if not case.seen:
+                got = replace(got, error=_bare(answer, got.error), lucky=())
             return _fault(item, case, got, facts, replace(no, message=not_here))
         if got.changed:
-            names = ", ".join(got.changed)
-            said = f"{case.says}: the kernel wrote into its input {names}"
+            where = f"{case.says}: " if case.seen else ""
+            said = f"{where}the kernel wrote into its input {', '.join(got.changed)}"
             return replace(no, message=said)
         for options, outputs in zip(chosen(item.runs, n), got.outputs, strict=True):
             verdict = _results(item, case, outputs, facts, no)
@@ -405,13 +411,13 @@ def _results(
         elif left[place]:
             says = says or "some elements are never stored"
         if not case.seen:
-            return replace(no, message=_joined(says, f"wrong on a hidden test: {case.says}"))
+            return replace(no, message=_joined(says, f"wrong {UNSEEN}"))
         index = f"{name}[{', '.join(map(str, place))}]"
         value = "never stored" if left[place] else f"{float(got[place]):.6g}"
+        with np.errstate(over="ignore"):
+            right = float(want[place].astype(got.dtype))  # as the output can hold it
         counted = f"{int(wrong.sum())} of {wrong.size} elements are wrong"
-        message = (
-            f"{case.says}: {counted}, the first is {index}: {value}, should be {want[place]:.6g}"
-        )
+        message = f"{case.says}: {counted}, the first is {index}: {value}, should be {right:.6g}"
         png, alt = picture.compare(want, got, wrong, left, name)
         return replace(no, message=_joined(says, message), index=place, png=png, alt=alt)
     return None
@@ -427,6 +433,19 @@ def _fault(item: KernelItem, case: Case, got: Outcome, facts: Facts, no: Verdict
     luck = _luck(item, case, got)
     message = _joined(no.message, says, where, error["message"], luck)
     return replace(no, message=message, code=error["code"], line=error["line"])
+
+
+def _bare(answer: Answer, error: dict[str, Any]) -> dict[str, Any]:
+    """A fault on a hidden test without its sizes, indices and numbers: what it is, and where."""
+    if not error["code"]:
+        return error
+    line = error["line"]
+    where = f", at line {line}" if line else ""
+    own = [p for p in answer.pieces.values() if 0 <= line - p.line < p.text.count("\n")]
+    if len(own) == 1:
+        where += f":\n    {own[0].text.splitlines()[line - own[0].line].strip()}"
+    text = f"{error['code']}: {CODES.get(error['code'], '')}{where}"
+    return {**error, "message": f"{text}\nstopped {UNSEEN}"}
 
 
 def _luck(item: KernelItem, case: Case, got: Outcome) -> str:
@@ -450,7 +469,8 @@ def _luck(item: KernelItem, case: Case, got: Outcome) -> str:
 def _scored(
     item: KernelItem, cases: list[Case], outcomes: list[Outcome], facts: Facts, no: Verdict
 ) -> Verdict:
-    """All is right: the points by counted work."""
+    """All is right: the points by counted work, which is not told of hidden tests."""
+    seen = cases[0].seen
     share, parts = 1.0, []
     for w in item.work:
         ideal = sum(w.ideal(c) for c in cases)
@@ -461,16 +481,20 @@ def _scored(
             f"{w.says}: {count:,}, {ratio:.2f} times the {ideal:,.0f} needed at least "
             f"(all points up to {w.full:g} times)"
         )
-    where = ", ".join(c.says for c in cases) if cases[0].seen else f"{len(cases)} hidden tests"
     runs = sum(len(o.outputs) for o in outcomes)
-    right = f"right: {where}; no fault in {runs} runs"
+    right = f"right: {', '.join(c.says for c in cases)}; no fault in {runs} runs"
+    costs = "the results are right, but they cost too much"
+    if not seen:
+        parts = []
+        right = f"right, on {len(cases)} tests, hidden ones among them"
+        costs = "the results are right, on hidden tests, too, but they cost too much"
     if share >= 1.0:
         return replace(no, passed=True, score=float(item.points), message=_joined(right, *parts))
     says = _misconception(item, facts, None, None, "", right=True)
     return replace(
         no,
         score=round(item.points * share, 2),
-        message=_joined(says, "the results are right, but they cost too much", *parts),
+        message=_joined(says, costs, *parts),
     )
 
 

@@ -30,7 +30,6 @@ PUBLIC_SECONDS = 6.0
 VALUES = Limits(cpu=5, wall=60.0, reply=4 << 20)
 LONGEST = 4_000  # characters of a message
 RULES = 2  # another number where other rules give other grades: kept results are made again
-A_HIDDEN_TEST = "a hidden test (another shape, other numbers)"
 
 
 @dataclass(frozen=True)
@@ -269,17 +268,7 @@ class Grader:
             _fits(item, cases, outcomes)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return replace(no, message="not judged: what its run returned is no result")
-        if not hidden:
-            return _safe(no, lambda: engine.judge(item, answer, cases, outcomes))
-        silent = [replace(c, says=A_HIDDEN_TEST, seen=False) for c in cases]
-        kept = [replace(o, error=_bare(o.error)) for o in outcomes]
-        verdict = _safe(no, lambda: engine.judge(item, answer, silent, kept))
-        if verdict.passed:
-            return replace(verdict, message=f"right, on {len(cases)} tests, hidden ones among them")
-        if verdict.score:
-            text = "the results are right, on hidden tests, too, but they cost too much"
-            return replace(verdict, message=text)
-        return replace(verdict, index=None)
+        return _safe(no, lambda: engine.judge(item, answer, cases, outcomes))
 
 
 def chosen(item: Item, answer: Answer) -> KernelItem:
@@ -308,14 +297,6 @@ def _safe(no: Verdict, judge: Any) -> Verdict:
     except Exception as e:  # noqa: BLE001
         text = f"not judged: the grader failed ({type(e).__name__}); your instructor must look"
         return replace(no, message=text, code="grader")
-
-
-def _bare(error: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A fault without what it tells of a hidden test: its code and its line."""
-    if error is None or not error["code"]:
-        return error
-    where = f" at line {error['line']}" if error["line"] else ""
-    return {**error, "message": f"stopped with {error['code']}{where} on {A_HIDDEN_TEST}"}
 
 
 def _fits(item: KernelItem, cases: list[Case], outcomes: list[engine.Outcome]) -> None:

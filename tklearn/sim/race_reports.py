@@ -148,8 +148,7 @@ def _order_lanes(w: Any, s: Any, site: Any) -> str:
 
 def _all_barriers(w: Any) -> list[Any]:
     """Where the kernel's warps meet; of a block of one warp, where its lanes do."""
-    meet = ("block.sync", "warpgroup.sync")
-    meet += ("warp.sync",) if w.launch.agents.warps == 1 else ()
+    meet = ["block.sync", "warpgroup.sync"] + ["warp.sync"] * (w.launch.agents.warps == 1)
     sites = w.launch.code.sites
     return [x for x in sites if getattr(getattr(x.node, "op", None), "name", "") in meet]
 
