@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = (ROOT / "course").read_text()
-TESTS = ["nbgrader", "numba", "torch"]  # with dask and dev, the extras of `./course test`
+TESTS = ["lab", "nbgrader", "numba", "torch"]  # with dask and dev, the extras of `./course test`
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_the_second_time_is_instant(course: ModuleType, fake: FakeInstall) -> No
     course.set_up("lab", [])
     course.set_up("python", [])
     assert time.perf_counter() - started < 0.5
-    assert (fake.venvs, fake.installs) == (1, [[]])
+    assert (fake.venvs, fake.installs) == (1, [["lab"]])
 
 
 def test_extras_add_up_and_are_remembered(course: ModuleType, fake: FakeInstall) -> None:
@@ -200,7 +200,7 @@ def test_extras_add_up_and_are_remembered(course: ModuleType, fake: FakeInstall)
     course.set_up("lab", ["torch"])
     course.set_up("test", [])
     cuda = [] if sys.platform == "darwin" else ["gpu"]
-    assert fake.installs == [["torch"], ["dask", "dev", *cuda, *TESTS]]
+    assert fake.installs == [["lab", "torch"], ["dask", "dev", *cuda, *TESTS]]
 
 
 def test_the_driver_chooses_the_cuda_extra(
@@ -210,7 +210,7 @@ def test_the_driver_chooses_the_cuda_extra(
     monkeypatch.setattr(course, "driver_extra", lambda: "gpu12")
     course.set_up("lab", [])
     course.set_up("test", [])
-    assert fake.installs == [["gpu12"], ["dask", "dev", "gpu12", *TESTS]]
+    assert fake.installs == [["gpu12", "lab"], ["dask", "dev", "gpu12", *TESTS]]
     course.set_up("lab", ["gpu"])
     assert fake.installs[-1] == ["dask", "dev", "gpu", *TESTS]
 
@@ -230,7 +230,7 @@ def test_a_changed_file_installs_again(course: ModuleType, fake: FakeInstall, na
     with open(Path(course.HERE) / name, "a") as file:
         file.write("\n# changed\n")
     course.set_up("lab", [])
-    assert fake.installs == [["torch"], ["torch"]]
+    assert fake.installs == [["lab", "torch"], ["lab", "torch"]]
 
 
 def test_a_broken_stamp_or_a_removed_python_installs_again(
@@ -247,7 +247,7 @@ def test_a_broken_stamp_or_a_removed_python_installs_again(
 def test_the_stamp_is_written_whole(course: ModuleType, fake: FakeInstall) -> None:
     course.set_up("lab", [])
     stamp = json.loads(Path(course.STAMP).read_text())
-    assert stamp == {"fingerprint": course.fingerprint(), "extras": []}
+    assert stamp == {"fingerprint": course.fingerprint(), "extras": ["lab"]}
     assert not Path(course.STAMP + ".part").exists()
 
 

@@ -44,8 +44,9 @@ def constraints() -> list[Requirement]:
 
 @pytest.mark.parametrize("name", ["environment.yml", "environment-gpu.yml"])
 def test_conda_lines_equal_pyproject(name: str) -> None:
-    expected = bounds([f"python{PROJECT['requires-python']}", *PROJECT["dependencies"]])
-    assert conda_file(name)[0] == expected
+    lab = PROJECT["optional-dependencies"]["lab"]
+    wanted = [f"python{PROJECT['requires-python']}", *PROJECT["dependencies"], *lab]
+    assert conda_file(name)[0] == bounds(wanted)
 
 
 def test_gpu_parts_are_in_the_gpu_file_alone() -> None:
@@ -55,7 +56,7 @@ def test_gpu_parts_are_in_the_gpu_file_alone() -> None:
 
 def test_every_dependency_has_a_lower_and_an_upper_bound() -> None:
     extras = PROJECT["optional-dependencies"]
-    assert set(extras) == {"torch", "gpu", "gpu12", "numba", "nbgrader", "dask", "dev"}
+    assert set(extras) == {"lab", "torch", "gpu", "gpu12", "numba", "nbgrader", "dask", "dev"}
     tools = {"packaging"}  # numbered by year, never breaking
     for line in [*PROJECT["dependencies"], *(x for lines in extras.values() for x in lines)]:
         requirement = Requirement(line)

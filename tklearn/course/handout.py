@@ -173,7 +173,7 @@ def requirements(root: Path, extras: Iterable[str]) -> list[str]:
     """What a bundle installs, with what builds its package."""
     said = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     wanted = [*said["build-system"]["requires"], *said["project"]["dependencies"]]
-    for e in extras:
+    for e in ("lab", *extras):  # as ./course does
         if e not in said["project"]["optional-dependencies"]:
             raise Problem(f"there is no extra {e!r}")
         wanted += said["project"]["optional-dependencies"][e]
