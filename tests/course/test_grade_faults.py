@@ -86,8 +86,9 @@ def odd() -> dict[str, tuple[bytes, float, str]]:
         "claims.zip": (zipped({**WRONG, "attempts.jsonl": claims}, **forged), 0.0, "twice"),
         "changed.zip": (zipped(cells(M1="right_range"), hash="00"), 3.0, "changed after"),
         "bomb.zip": (raw_zip({"cells/M1.json": bytes(60_000_000)}), 0.0, "unpacks to more"),
-        "many.zip": (raw_zip({f"{i}.py": b"" for i in range(300)}), 0.0, "more than 200"),
-        "nested.zip": (raw_zip({"a.zip": raw_zip({"M1.py": b""})}), 0.0, "no exercise"),
+        "many.zip": (raw_zip({f"{i}.py": b"" for i in range(2001)}), 0.0, "more than 2000"),
+        "nested.zip": (raw_zip({"a.zip": zipped(cells(M1="right_range"))}), 3.0, "right"),
+        "class.zip": (raw_zip({"a.zip": b"PK", "b.zip": b"PK"}), 0.0, "must be unpacked"),
         "cut.zip": (zipped(cells(M1="right_range"))[:-40], 0.0, "damaged"),
         "traversal.zip": (
             zipped({**cells(M1="right_range"), "../../evil.py": "x", "/etc/evil": "x"}),

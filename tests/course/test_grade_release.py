@@ -250,10 +250,10 @@ def test_from_the_release_to_the_table(made: Path, tmp_path: Path) -> None:
     )
     assert {r["name"]: r["learner"] for r in results} == {"b.zip": "bob", "forged.zip": ""}
     table = (out / "moodle.csv").read_text("utf-8").split("\n")
-    assert table[1].startswith("ann,,Ann Smith,ann@example.org,,nothing handed in")
+    assert table[1].startswith("ann,Ann Smith,-,nothing handed in")
     points = sum(ITEMS[n].points for n in ("M1",))
     assert table[2].startswith("bob,")
-    assert float(table[2].split(",")[4]) >= points
+    assert float(table[2].split(",")[2]) >= points
     assert "Nothing from Ann Smith, zoë" in (out / "index.html").read_text("utf-8")
 
 

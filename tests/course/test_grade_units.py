@@ -375,12 +375,12 @@ def test_tables_for_moodle_and_canvas() -> None:
         result("b.zip", "18", 2.0), result("broken.zip", "", problem="damaged", items={}),
     ]  # fmt: skip
     by = feedback.by_learner(results, CLASS)
-    moodle, canvas = rows(feedback.moodle_csv(by)), rows(feedback.canvas_csv(by))
-    assert moodle[0][:4] == ["ID number", "Username", "Full name", "Email address"]
-    assert moodle[1] == ["17", "ann", "Ann", "ann@example.org", "3", "all passed"]
-    assert moodle[2][:5] == ["18", "", "'=Bob", "", "2"], "another's file does not count"
-    assert moodle[3][4:] == ["", "nothing handed in"]
-    assert [r[0] for r in moodle[4:]] == ["broken.zip", "evil.zip"]
+    assert [x.id for x, _ in by[3:]] == ["broken.zip", "evil.zip"], "of nobody"
+    moodle, canvas = rows(feedback.moodle_csv(by[:3])), rows(feedback.canvas_csv(by[:3]))
+    assert moodle[0] == ["ID number", "Full name", "tklearn", "Feedback: tklearn"]
+    assert moodle[1] == ["17", "Ann", "3", "all passed"]
+    assert moodle[2][:3] == ["18", "'=Bob", "2"], "another's file does not count"
+    assert moodle[3] == ["19", "Zoë", "-", "nothing handed in"]
     assert canvas[0] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "tklearn"]
     assert canvas[1][0] == "    Points Possible"
     assert canvas[1][5] == str(feedback.full())

@@ -31,6 +31,11 @@ def add(commands: Any) -> None:
     sub.add_argument("--jobs", type=int, default=0, metavar="N", help="default: one for each core")
     sub.add_argument("--scheduler", default="", metavar="ADDRESS", help="of a Dask cluster")
     sub.add_argument("--class", dest="group", metavar="JSON", help="class.json of the release")
+    sub.add_argument("--roster", metavar="CSV", help="the learners, for those of the release")
+    sub.add_argument(
+        "--column", default="tklearn", metavar="NAME",
+        help="of the assignment, in moodle.csv and canvas.csv; in Canvas also 'NAME (ID)'",
+    )  # fmt: skip
     sub.add_argument("--seed", type=int, help="of the hidden tests; default: secret, kept in OUT")
     sub.set_defaults(call=grade)
 
@@ -57,9 +62,7 @@ def release(args: argparse.Namespace, rest: list[str]) -> int:
                 "\n".join(f"exercises/{n}" for n in changed) or "exercises/ is as solutions/ says"
             )
             return 0
-        learners = []
-        if args.roster:
-            learners = handout.roster(Path(args.roster).read_text(encoding="utf-8"))
+        learners = _roster(args.roster)
         out = Path(args.output)
         handout.release(checkout(), out, learners, args.seed)
         if args.wheels:
@@ -67,11 +70,24 @@ def release(args: argparse.Namespace, rest: list[str]) -> int:
             print(f"{size / 2**20:.0f} MiB in {out / 'wheels'}: put this folder beside ./course")
     except (BadSolution, handout.Problem) as e:
         raise CliError(str(e)) from None
-    except UnicodeDecodeError:
-        raise CliError(f"{args.roster} is not UTF-8") from None
     except OSError as e:
         raise CliError(f"{e.filename}: {e.strerror}") from None
     return 0
+
+
+def _roster(file: str | None) -> list[Any]:
+    """The learners of a class list. Errors: CliError."""
+    from tklearn.cli import CliError
+    from tklearn.course import handout
+
+    try:
+        return handout.roster(Path(file).read_text(encoding="utf-8")) if file else []
+    except handout.Problem as e:
+        raise CliError(str(e)) from None
+    except UnicodeDecodeError:
+        raise CliError(f"{file} is not UTF-8: in Excel, save it as 'CSV UTF-8'") from None
+    except OSError as e:
+        raise CliError(f"{file}: {e.strerror}") from None
 
 
 def submit(args: argparse.Namespace, rest: list[str]) -> int:
@@ -98,6 +114,7 @@ def grade(args: argparse.Namespace, rest: list[str]) -> int:
         results = grade_folder(
             Path(args.folder), Path(args.output), jobs=args.jobs, scheduler=args.scheduler,
             seed=args.seed, class_file=Path(args.group) if args.group else None,
+            learners=_roster(args.roster), column=args.column,
             told=lambda text: print(text, flush=True),
         )  # fmt: skip
     except Problem as e:

@@ -14,6 +14,7 @@ import hashlib
 import html
 import io
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ td.n,th.n{text-align:right}section{border-left:5px solid #999;padding-left:1rem;
 section.yes{border-color:#009E73}section.no{border-color:#D55E00}
 img{max-width:100%}pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f4f4f4;padding:.6rem}
 """
+MOODLE = re.compile(r"(.*)_(?P<number>\d+)_assignsubmission_file(?:_(?P<file>.*))?$", re.DOTALL)
+CANVAS = re.compile(r"(.*?)_(?:LATE_)?(?P<number>\d+)_\d+_(?P<file>.+)$", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ def cell(x: Any) -> str:
     """A cell of a table that no program takes for a formula."""
     text = f"{x:g}" if isinstance(x, float) else str(x)
     text = text.encode("utf-8", "backslashreplace").decode()
-    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    return "'" + text if text != "-" and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
 def _table(rows: Iterable[Iterable[Any]]) -> str:
@@ -179,23 +182,55 @@ def grades_csv(results: list[dict[str, Any]]) -> str:
     return _table([head, *rows])
 
 
+def sent(name: str) -> tuple[str, str] | None:
+    """Whose a file is and its own name, where Moodle or Canvas named it in a download of all
+    submissions: Full name_123_assignsubmission_file_work.zip, name_LATE_991_5_work.zip."""
+    named = MOODLE.match(name) or CANVAS.match(name)
+    return (f"{named[1]}_{named['number']}", named["file"] or "") if named else None
+
+
+def sender(name: str, learners: Iterable[Learner]) -> Learner | None:
+    """The learner after whom Moodle or Canvas named a file or folder; None: nobody, or several."""
+    if moodle := MOODLE.match(name):
+        # 123 stands in Moodle's grading sheet; a name there has lost its quotes and the like
+        same = [x for x in learners if x.number == moodle["number"] or _alike(x.name, moodle[1])]
+    elif canvas := CANVAS.match(name):
+        same = [x for x in learners if x.number == canvas["number"]]
+    else:
+        return None
+    return same[0] if len(same) == 1 else None
+
+
+def _alike(a: str, b: str) -> bool:
+    """Whether two names are of the same words, in whatever order."""
+    words = [
+        sorted(re.sub(r"[^\w\s-]", "", unicodedata.normalize("NFC", x)).casefold().split())
+        for x in (a, b)
+    ]
+    return words[0] == words[1] != []
+
+
 def by_learner(
     results: list[dict[str, Any]], learners: list[Learner]
 ) -> list[tuple[Learner, dict[str, Any] | None]]:
     """The submission that counts for each learner: of several, the last made.
 
-    With a class list, a name counts only where the learner's number shows that it is theirs;
-    otherwise a name that several submissions claim counts for none, and each goes by its file.
+    With a class list, a submission is a learner's if their number is in it, or if Moodle or Canvas
+    named it after them; then follow those that are nobody's. Without a list, a name that several
+    submissions claim counts for none, and each goes by its file.
     """
     named: dict[str, list[dict[str, Any]]] = {}
     for r in results:
-        named.setdefault(r["learner"] if r["verified"] or not learners else "", []).append(r)
+        name = r["learner"] if r["verified"] or not learners else ""
+        if not name and (by := sender(r["name"], learners)):
+            name = by.id
+        named.setdefault(name, []).append(r)
     out: list[tuple[Learner, dict[str, Any] | None]] = []
     if learners:
         for who_ in learners:
             theirs = named.pop(who_.id, [])
             readable = [r for r in theirs if not r["problem"]] or theirs
-            last = max(readable, key=lambda r: (r["made"], r["name"]), default=None)
+            last = max(readable, key=_newest, default=None)
             out.append((who_, last))
     for name, theirs in sorted(named.items()):
         for r in sorted(theirs, key=lambda r: r["name"]):
@@ -204,26 +239,50 @@ def by_learner(
     return out
 
 
-def moodle_csv(rows: list[tuple[Learner, dict[str, Any] | None]]) -> str:
-    """For Grades > Import > CSV file in Moodle: map by ID number, username or email address."""
-    head = ["ID number", "Username", "Full name", "Email address", "tklearn", "Feedback: tklearn"]
+def _newest(r: dict[str, Any]) -> tuple[bool, float, str]:
+    return bool(r["verified"]), r["made"], r["name"]  # a file's name proves less than a number
+
+
+def moodle_csv(rows: list[tuple[Learner, dict[str, Any] | None]], column: str = "tklearn") -> str:
+    """For Grades > Import > CSV file in Moodle: map by ID number, username or email address.
+
+    rows: of the class list. A column by which not everybody can be told is left out: Moodle gives
+    the points of a line without an ID number to the learner of the line before.
+    """
+    everybody = [w for w, _ in rows]
+    keys = {
+        "ID number": [_given(w) for w in everybody],
+        "Username": [w.login for w in everybody],
+        "Email address": [w.email for w in everybody],
+    }
+    heads = [h for h, cells in keys.items() if all(cells)]
+    if not heads:  # an id that Moodle does not know stops its import: nothing goes astray
+        heads, keys["ID number"] = ["ID number"], [w.id for w in everybody]
     body = []
-    for who_, r in rows:
-        points: Any = "" if r is None or r["problem"] else score(r)
+    for n, (who_, r) in enumerate(rows):
+        points: Any = "-" if r is None or r["problem"] else score(r)
         said = "nothing handed in" if r is None else r["problem"] or _line(r)
-        body.append([who_.id, who_.login, who_.name, who_.email, points, said])
-    return _table([head, *body])
+        body.append([*(keys[h][n] for h in heads), who_.name, points, said])
+    return _table([[*heads, "Full name", column, f"Feedback: {column}"], *body])
 
 
-def canvas_csv(rows: list[tuple[Learner, dict[str, Any] | None]]) -> str:
-    """For Grades > Import in Canvas; the second line holds the points that can be had."""
-    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "tklearn"]
+def canvas_csv(rows: list[tuple[Learner, dict[str, Any] | None]], column: str = "tklearn") -> str:
+    """For Grades > Import in Canvas; the second line holds the points that can be had.
+
+    rows: of the class list. column: the assignment's name, or "name (id)" as in Canvas's exports.
+    """
+    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", column]
     body = [["    Points Possible", "", "", "", "", full()]]
     for who_, r in rows:
         points: Any = "" if r is None or r["problem"] else score(r)
-        own = [who_.name or who_.id, who_.number, who_.id, who_.login, who_.section]
+        own = [who_.name or who_.id, who_.number, _given(who_), who_.login, who_.section]
         body.append([*own, points])
     return _table([head, *body])
+
+
+def _given(who_: Learner) -> str:
+    """A learner's id, where it is not another of their marks that stands in for it."""
+    return "" if who_.id in (who_.login, who_.email, who_.number) else who_.id
 
 
 def _line(r: dict[str, Any]) -> str:

@@ -11,98 +11,29 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import io
 import json
 import os
 import queue
 import secrets
-import stat
 import subprocess
 import sys
 import threading
-import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tklearn.course import feedback, sandbox
+from tklearn.course.handed import Handed, handed_in
 from tklearn.course.marking import Grader, Settings
-from tklearn.course.submit import ENTRIES, LARGEST
 
 JOURNAL = "journal.jsonl"
 TRIES = 3  # of a submission whose worker dies
 SECONDS = 900.0  # until a worker is ended: no submission takes so long
-NOT_READ = (".csv", ".json", ".html", ".txt", ".pdf")
 
 
 class Problem(Exception):
     """Grading cannot begin or go on; the text says why and what to do."""
-
-
-# ------------------------------------------------------------------------------------ what is there
-@dataclass(frozen=True)
-class Handed:
-    """One submission: its name in the folder, and its files (one, or the notebooks of a folder)."""
-
-    name: str
-    files: tuple[str, ...]
-
-    def data(self) -> bytes:
-        """Its bytes: a file's own, or a zip of a folder's notebooks."""
-        if len(self.files) == 1 and self.files[0].endswith((".zip", os.sep + self.name)):
-            return _bytes(self.files[0])
-        out, total = io.BytesIO(), 0
-        with zipfile.ZipFile(out, "w") as z:
-            for path in self.files:
-                body = _bytes(path)
-                total += len(body)
-                if total > LARGEST:
-                    break
-                z.writestr(zipfile.ZipInfo(os.path.basename(path)), body)
-        return out.getvalue()
-
-
-def _bytes(path: str) -> bytes:
-    """A regular file's bytes, up to one more than is taken; nothing else is opened."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    try:
-        file = os.open(path, flags | getattr(os, "O_BINARY", 0))
-    except OSError:
-        return b""
-    with os.fdopen(file, "rb") as f:
-        return f.read(LARGEST + 1) if stat.S_ISREG(os.fstat(file).st_mode) else b""
-
-
-def handed_in(folder: Path) -> list[Handed]:
-    """The submissions in a folder: each zip, notebook or subfolder, by name. No links."""
-    out = []
-    for entry in sorted(os.scandir(folder), key=lambda e: e.name):
-        if entry.name.startswith(".") or entry.name.endswith(NOT_READ) or entry.is_symlink():
-            continue
-        if entry.is_file():
-            out.append(Handed(entry.name, (entry.path,)))
-        elif entry.is_dir():
-            out.append(Handed(entry.name, _within(Path(entry.path))))
-    return out
-
-
-def _within(folder: Path) -> tuple[str, ...]:
-    """A subfolder's newest zip, or its notebooks and those in its exercises/."""
-
-    def files(where: Path, ending: str) -> list[os.DirEntry[str]]:
-        try:
-            every = list(os.scandir(where))
-        except OSError:
-            return []
-        there = (e for e in every if e.is_file(follow_symlinks=False))
-        return [e for e in there if e.name.endswith(ending) and ".attempt-" not in e.name]
-
-    zips = sorted(files(folder, ".zip"), key=lambda e: (e.stat().st_mtime, e.name))
-    if zips:
-        return (zips[-1].path,)
-    books = files(folder, ".ipynb") + files(folder / "exercises", ".ipynb")
-    return tuple(e.path for e in sorted(books, key=lambda e: e.path)[:ENTRIES])
 
 
 # ------------------------------------------------------------------------------------- what is kept
@@ -422,16 +353,25 @@ def _seed(out: Path, given: int | None) -> int:
 
 def grade_folder(
     folder: Path, out: Path, *, jobs: int = 0, scheduler: str = "", seed: int | None = None,
-    class_file: Path | None = None, told: Callable[[str], None] = print,
+    class_file: Path | None = None, learners: Sequence[feedback.Learner] = (),
+    column: str = "tklearn", told: Callable[[str], None] = print,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Grades what is in a folder and writes everything into `out`. All results. Errors: Problem."""
+    """Grades what is in a folder and writes everything into `out`. All results. Errors: Problem.
+
+    learners: the class list, for that of class_file. column: what the assignment is called in the
+    tables for Moodle and Canvas.
+    """
     if not folder.is_dir():
-        raise Problem(f"there is no folder {folder}")
+        unpacked = ": unpack it first" if folder.is_file() else ""
+        raise Problem(f"there is no folder {folder}{unpacked}")
     group = Class.read(class_file) if class_file else Class()
+    group = replace(group, learners=tuple(learners) or group.learners)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with locked(out):
-            return _grade(folder, out, jobs, scheduler, seed, group, told)
+            results = _grade(folder, out, jobs, scheduler, seed, group, told)
+            _report(out, results, list(group.learners), column, told)
+            return results
     except OSError as e:
         raise Problem(
             f"{e.filename or out}: {e.strerror}. What was graded is kept; run the same again"
@@ -444,7 +384,7 @@ def _grade(
 ) -> list[dict[str, Any]]:  # fmt: skip
     settings = Settings(_seed(out, seed), group.secret)
     ledger = Ledger(out, settings)
-    every = handed_in(folder)
+    every = handed_in(folder, group.learners)
     if not every:
         raise Problem(f"no submission in {folder}: zips of tk.submit(), notebooks, or subfolders")
     todo = [h for h in every if not ledger.has(h.name, _digest(h))]
@@ -473,7 +413,6 @@ def _grade(
                 told(f"{n} of {len(todo)}  {ascii(result['name'])[1:-1]}: {points}")
     kept = [r for h in every if (r := broken.get(h.name) or ledger.result(h.name)) is not None]
     assert len(kept) == len(every)
-    _report(out, kept, list(group.learners), weaker)
     return kept
 
 
@@ -492,8 +431,9 @@ def _self_test() -> None:
 
 
 def _report(
-    out: Path, results: list[dict[str, Any]], learners: list[feedback.Learner], weaker: str
-) -> None:
+    out: Path, results: list[dict[str, Any]], learners: list[feedback.Learner], column: str,
+    told: Callable[[str], None],
+) -> None:  # fmt: skip
     """The tables and pages."""
     files = [(feedback.page_name(r["name"]), r) for r in results]
     for file, r in files:
@@ -502,12 +442,20 @@ def _report(
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write(path, text)
     rows = feedback.by_learner(results, learners)
-    write(out / "grades.csv", feedback.grades_csv(results))
-    write(out / "moodle.csv", feedback.moodle_csv(rows))
-    write(out / "canvas.csv", feedback.canvas_csv(rows))
-    lacking = [w.name or w.id for w, r in rows if r is None]
+    group = rows[: len(learners)]
+    write(out / "grades.csv", "\ufeff" + feedback.grades_csv(results))  # the mark is for Excel
+    if learners:
+        write(out / "moodle.csv", feedback.moodle_csv(group, column))
+        write(out / "canvas.csv", feedback.canvas_csv(group, column))
+    else:
+        told("no class list, so no moodle.csv and canvas.csv: name one with --roster")
+    lacking = [w.name or w.id for w, r in group if r is None]
+    nobody = [str(r["name"]) for _, r in rows[len(learners) :] if r is not None and learners]
     said = f"{len(results)} submissions."
     said += f" Nothing from {', '.join(lacking)}." if lacking else ""
-    said += f" Limits: {weaker}." if weaker else ""
-    counts = [r for _, r in rows[: len(learners) or None]]  # of the class list, where there is one
+    said += f" Of nobody in the class list: {', '.join(nobody)}." if nobody else ""
+    said += f" Limits: {weaker}." if (weaker := sandbox.weaker()) else ""
+    if nobody:
+        told(f"of nobody in the class list, see index.html: {len(nobody)}")
+    counts = [r for _, r in (group or rows)]
     write(out / "index.html", feedback.overview(files, said, counts))

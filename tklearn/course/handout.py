@@ -39,10 +39,13 @@ HEADS = {
     "id": ("id", "id number", "sis user id", "student id"),
     "name": ("name", "full name", "student"),
     "email": ("email", "email address", "e-mail"),
-    "number": ("number", "canvas id"),
+    "number": ("number", "canvas id", "identifier"),
     "login": ("login", "username", "sis login id"),
     "section": ("section",),
+    "first": ("first name", "firstname"),
+    "last": ("last name", "lastname", "surname"),
 }
+KEYS = ("id", "login", "email", "number")  # what a learner can go by, the best first
 
 
 class Problem(Exception):
@@ -52,22 +55,29 @@ class Problem(Exception):
 # -------------------------------------------------------------------------------------- the class
 def roster(text: str) -> list[Learner]:
     """Learners from a table with a line of heads: id, and name, email, number, login, section
-    where known; the heads of Moodle's and Canvas's lists do as well. Errors: Problem."""
-    lines = list(csv.reader(io.StringIO(text.lstrip("\ufeff"))))
+    where known; an export of Moodle's or Canvas's grades does as well. Who has no id goes by their
+    login, email address or number. Errors: Problem."""
+    text = text.lstrip("\ufeff")
+    first = text.partition("\n")[0]
+    lines = list(csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count)))
     if not lines:
         raise Problem("the list of learners is empty")
     heads = [h.strip().lower() for h in lines[0]]
     at = {f: next((heads.index(n) for n in names if n in heads), -1) for f, names in HEADS.items()}
-    if "student" in heads and at["number"] < 0 and "id" in heads:  # Canvas: ID is its own number
-        at["number"] = heads.index("id")
-        at["id"] = heads.index("sis user id") if "sis user id" in heads else at["number"]
-    if at["id"] < 0:
+    if "id" in heads and {"student", "lastname", "sis login id"} & set(heads):
+        at["number"] = heads.index("id")  # Canvas: ID is its own number
+        at["id"] = heads.index("sis user id") if "sis user id" in heads else -1
+    if max(at[n] for n in KEYS) < 0:
         raise Problem(f"the list of learners has no column id, only {', '.join(heads)}")
     found: dict[str, Learner] = {}
     for row in lines[1:]:
         cells = {f: row[i].strip() if 0 <= i < len(row) else "" for f, i in at.items()}
+        both = f"{cells.pop('first')} {cells.pop('last')}".strip()
+        cells["name"] = cells["name"] or both
         if not any(cells.values()) or cells["name"].startswith("Points Possible"):
             continue
+        cells["number"] = cells["number"].removeprefix("Participant ")  # Moodle's grading sheet
+        cells["id"] = next((cells[n] for n in KEYS if cells[n]), "")
         if not cells["id"] or len(cells["id"]) > 100 or cells["id"] in found:
             raise Problem(f"the list of learners: {cells['id']!r} is no id, or stands twice")
         found[cells["id"]] = Learner(**cells)

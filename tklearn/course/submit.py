@@ -9,6 +9,7 @@ unpacks nothing to disk, and stops at sizes that no honest submission has.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import html
 import io
@@ -32,7 +33,7 @@ from tklearn.lang.errors import TkError
 
 FORMAT = 1
 LARGEST = 30_000_000  # bytes of a submission
-ENTRIES = 200
+ENTRIES = 2_000  # files in it: a whole course's folder has about 400
 UNPACKED = 5_000_000  # bytes of one file in it
 ALL_UNPACKED = 40_000_000
 DAMAGE = (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, OSError, ValueError, KeyError)
@@ -201,6 +202,11 @@ def opened(data: bytes, name: str) -> dict[str, Any]:
     out: dict[str, Any] = {"learner": "", "seed": 0, "made": 0.0, "notes": [], "records": {}}
     if data[:2] == b"PK":
         files, out["notes"] = _unzipped(data)
+        zips = [n for n in files if n.endswith(".zip")]
+        if len(zips) == len(files) == 1:  # zipped twice
+            files, out["notes"] = _unzipped(files[zips[0]])
+        elif zips and not any(n.endswith((".json", ".ipynb", ".py")) for n in files):
+            raise Unreadable("only other zips are in it: an export of a class must be unpacked")
         books, journal = _of_zip(files, out)
     elif name.endswith((".ipynb", ".py")):
         books, journal = _bare(name, data), b""
@@ -227,18 +233,19 @@ def opened(data: bytes, name: str) -> dict[str, Any]:
 
 
 def _unzipped(data: bytes) -> tuple[dict[str, bytes], list[str]]:
-    """The files of a zip, in memory, and what was left out."""
+    """The files of a zip, in memory, and what was left out. Hidden files, which systems add, and a
+    folder around everything do not count."""
     files: dict[str, bytes] = {}
     notes: list[str] = []
     total = 0
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as z:
             if len(z.infolist()) > ENTRIES:
-                raise Unreadable(f"more than {ENTRIES} files in it")
+                raise Unreadable(f"more than {ENTRIES} files in it: hand in what tk.submit() made")
             for entry in z.infolist():
                 shown = ascii(entry.filename[:80])
                 parts = entry.filename.replace("\\", "/").split("/")
-                if entry.is_dir():
+                if entry.is_dir() or _by_the_system(parts):
                     continue
                 if ".." in parts or parts[0] in ("", "~") or ":" in parts[0]:
                     notes.append(f"left out: {shown} lies outside the submission")
@@ -253,19 +260,38 @@ def _unzipped(data: bytes) -> tuple[dict[str, bytes], list[str]]:
         raise
     except DAMAGE as e:
         raise Unreadable(f"the zip is damaged: {str(e)[:100] or type(e).__name__}") from None
+    around = {n.partition("/")[0] for n in files}
+    if len(around) == 1 and not around & {"cells", "exercises", *files}:
+        files = {n.partition("/")[2]: body for n, body in files.items()}
     return files, notes
+
+
+def _by_the_system(parts: list[str]) -> bool:
+    """Whether no learner made this file of a zip: .ipynb_checkpoints, __MACOSX and such."""
+    if parts[-2:] in ([".tklearn", attempts.NAME], [".tklearn", "learner.json"]):
+        return False
+    return "__MACOSX" in parts or any(p.startswith(".") and p != ".." for p in parts)
 
 
 def _of_zip(
     files: dict[str, bytes], out: dict[str, Any]
 ) -> tuple[dict[str, list[tuple[str, str]]], bytes]:
     """The code by exercise, and the journal; fills in who and when."""
-    if "manifest.json" not in files:  # notebooks that somebody zipped
+    if "manifest.json" not in files:  # notebooks that somebody zipped, or the whole course
         out["notes"].append("not made by tk.submit()")
         books = {}
+        unread: list[str] = []
         for name, body in sorted(files.items()):
-            if name.endswith((".ipynb", ".py")):
-                books.update(_bare(name, body))
+            try:
+                books.update(_bare(name, body) if name.endswith((".ipynb", ".py")) else {})
+            except Unreadable as e:  # it costs only itself
+                unread.append(str(e))
+        if unread and not books:
+            raise Unreadable(unread[0])
+        out["notes"] += unread[:20]
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+            me = json.loads(files[".tklearn/learner.json"])
+            out["learner"], out["seed"] = str(me["learner"])[:100], int(me["seed"]) & (1 << 63) - 1
         return books, files.get(f".tklearn/{attempts.NAME}", b"")
     try:
         manifest = json.loads(files["manifest.json"])
