@@ -111,6 +111,13 @@ def test_the_plan_of_the_two_hours() -> None:
     assert f"{len(GRADED)} graded exercises" in text
 
 
+def test_what_counts_as_right_is_said_where_more_than_one_number_does() -> None:
+    said = [key._accepted(*x) for x in ((3643.2, 0.05), (3600.0, 0.05), (3600, 0.0), ("A", 0.0))]
+    assert said == [
+        "about 3643 (accepted: 3461 to 3825)", "3600 (accepted: 3420 to 3780)", "3600", "A"
+    ]  # fmt: skip
+
+
 def test_the_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "key.md"
     assert cli.main(["key", "-o", str(path)]) == 0
@@ -122,6 +129,9 @@ def test_the_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         for fill_in in key.fill_ins(ROOT / "solutions" / item.file):
             assert fill_in in text
     assert "**Answer: " in text
+    assert "0 points" not in text.replace("10 points", "")
+    assert " 1 times" not in text
+    assert not re.search(r"Answer: -?\d+\.0\b", text), "a whole number is written as one"
     assert cli.main(["key", "--seed", "3"]) == 0
     assert capsys.readouterr().out != text, "other learners, other numbers"
     with pytest.raises(key.BadSolution):

@@ -43,6 +43,11 @@ def course() -> Path | None:
     return next((p for p in (here, *here.parents) if (p / "exercises").is_dir()), None)
 
 
+def outside() -> bool:
+    """Whether the working folder belongs to no course, so that attempts go to the user's folder."""
+    return course() is None and "TKLEARN_COURSE_DIR" not in os.environ
+
+
 def add(item: str, what: str, **facts: Any) -> None:
     """Appends an event: what is "predict", "check", "hint" or "reset". Warns if it cannot."""
     event = {"time": round(time.time(), 3), "item": item, "what": what, **facts}

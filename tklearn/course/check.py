@@ -6,13 +6,15 @@ judged by a process of its own (worker.py), keeps the attempt (attempts.py) and 
 
 from __future__ import annotations
 
+import ast
 import difflib
 import html
+import json
 import sys
 from dataclasses import replace
 from typing import Any
 
-from tklearn.course import attempts, engine, extract, worker
+from tklearn.course import attempts, engine, extract, release, worker
 from tklearn.course.extract import Answer
 from tklearn.course.item import Item, KernelItem, OneOf, Order, Predict
 from tklearn.course.items import ITEMS, LESSONS
@@ -21,6 +23,11 @@ from tklearn.kernel import Kernel
 from tklearn.lang.errors import TkError
 
 __all__ = ["Verdict", "check", "hint", "predict"]
+
+
+OUTSIDE = (
+    "you are outside the course's folder: this is kept in {}, and tk.submit() does not look there"
+)
 
 
 class Text(str):
@@ -40,7 +47,8 @@ def find(name: Any) -> Item:
     if isinstance(name, str) and name in LESSONS:
         return LESSONS[name]
     if not isinstance(name, str) or name not in ITEMS:
-        near = difflib.get_close_matches(str(name), ITEMS, 1)
+        near = [n for n in ITEMS if n.lower() == str(name).strip().lower()]
+        near = near or difflib.get_close_matches(str(name), ITEMS, 1)
         said = f"did you mean {near[0]!r}? " if near else ""
         raise TkError("TK110", f"no exercise {name!r}", hint=f"{said}there are {known}")
     return ITEMS[name]
@@ -54,20 +62,60 @@ def check(item: str, answer: Any = None) -> Verdict:
     """
     it = find(item)
     frame = sys._getframe(1)
-    given = answer_of(it, answer, {**frame.f_globals, **frame.f_locals})
+    space = {**frame.f_globals, **frame.f_locals}
+    given = answer_of(it, answer, space)
+    return _judged(it, given, _older(given, space.get("In")) if answer is None else ())
+
+
+def _older(given: Answer, cells: Any) -> tuple[str, ...]:
+    """What is said where the newest cell with a kernel had an error, so that an older one is there.
+
+    cells: the texts of all cells that were run, as IPython keeps them in `In`.
+    """
+    if not isinstance(cells, list):
+        return ()
+    for name, piece in given.pieces.items():
+        newest = next((c for c in reversed(cells) if f"def {name}(" in str(c)), piece.text)
+        if piece.text.strip() not in newest:
+            return (f"the newest cell with '{name}' ended in an error: an older one was checked",)
+    return ()
+
+
+def _judged(it: Item, given: Answer, notes: tuple[str, ...] = ()) -> Verdict:
+    """The verdict of the process with limits; written down, if there was something to judge."""
     if given.problem:
-        verdict = Verdict(it.id, points=it.points, message=given.problem)
-    else:
-        verdict = worker.ask(given, it.points)
-    _keep(it, given, verdict)
-    return verdict
-
-
-def _keep(it: Item, given: Answer, verdict: Verdict) -> None:
-    """Writes an attempt down."""
+        return Verdict(it.id, points=it.points, message=given.problem, tried=False)
+    if it.points and attempts.outside():
+        notes += (OUTSIDE.format(attempts.folder()),)
+    verdict = replace(worker.ask(given, it.points), notes=notes)
+    if not verdict.passed and _as_handed_out(it, given):
+        if not verdict.message.startswith("not done"):
+            notes += ("nothing is filled in yet: this is how it was handed out",)
+        return replace(verdict, notes=notes, tried=False)
     facts = {"passed": verdict.passed, "score": verdict.score, "points": verdict.points}
     said = {"message": verdict.message[:2000], "code": verdict.code}
     attempts.add(it.id, "check", **facts, **said, answer=given.text()[: attempts.LONGEST])
+    return verdict
+
+
+def _as_handed_out(it: Item, given: Answer) -> bool:
+    """Whether nothing is filled in yet. Not known where the exercise's first text is not here."""
+    if isinstance(it, Predict):
+        return not given.latest
+    if isinstance(it, Order):
+        return not given.order
+    root = attempts.course()
+    text = release.original(it.file, root) if root else None
+    if text is None:
+        return False
+    cells = [c for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
+    first = answer_in(it, extract.from_cells([("", "".join(c["source"])) for c in cells]))
+    return not first.problem and _code(first) == _code(given)
+
+
+def _code(answer: Answer) -> tuple[dict[str, str], dict[str, str]]:
+    """What an answer says to Python: comments and empty lines are nothing."""
+    return {n: ast.dump(ast.parse(p.text)) for n, p in answer.pieces.items()}, answer.constants
 
 
 def answer_of(it: Item, given: Any, space: dict[str, Any]) -> Answer:
@@ -85,7 +133,7 @@ def answer_of(it: Item, given: Any, space: dict[str, Any]) -> Answer:
         wanted = getattr(given, "__name__", None) if given is not None else None
         there = [n for n in names if n == wanted or isinstance(space.get(n), Kernel)]
         if not there:
-            return Answer(it.id, problem=f"not done: no kernel {' or '.join(names)} yet")
+            return Answer(it.id, problem=_none_of(names))
         name = wanted if wanted in there else there[-1]
         return extract.live(it.id, {name: space.get(name) if given is None else given})
     assert isinstance(it, KernelItem)
@@ -104,11 +152,17 @@ def answer_of(it: Item, given: Any, space: dict[str, Any]) -> Answer:
     return extract.live(it.id, {n: found[n] for n in it.kernels})
 
 
+def _none_of(names: list[str]) -> str:
+    return f"not done: there is no kernel {', '.join(names[:-1])} or {names[-1]} yet"
+
+
 def answer_in(it: Item, book: extract.Notebook) -> Answer:
     """A learner's answer from a file, of which nothing is run."""
     if isinstance(it, OneOf):
         names = [c.kernels[0] for c in it.choices]
         there = [n for n in names if isinstance(book.values.get(n), extract.Piece)]
+        if not there and not book.broken:
+            return Answer(it.id, problem=_none_of(names))
         return book.answer(it.id, tuple(there[-1:] or names[:1]))
     if isinstance(it, KernelItem) and not isinstance(it, Order):
         return book.answer(it.id, it.kernels)
@@ -132,7 +186,7 @@ class Questions:
     def __init__(
         self, item: Predict, params: dict[str, Any], kept: attempts.Record, only: set[str]
     ) -> None:
-        self.item, self.kept = item, kept
+        self.item, self.kept, self.named = item, kept, bool(only)
         self.intro = item.intro.format(**params)
         asked = [q for q in item.questions if not only or q.name in only]
         self.rows = [(q.name, q.text.format(**params), q.choices) for q in asked]
@@ -143,12 +197,18 @@ class Questions:
             return "-"
         return str(latest) if first == latest else f"{latest} (first: {first})"
 
+    def _note(self) -> str:
+        """What to do, where questions were answered with None."""
+        if self.named and not any(n in self.kept.latest for n, _, _ in self.rows):
+            return "Nothing is filled in yet: write your predictions in place of None, and run it."
+        return ""
+
     def __str__(self) -> str:
         lines = [self.intro] if self.intro else []
         for name, text, choices in self.rows:
             among = f" [{' | '.join(choices)}]" if choices else ""
             lines.append(f"  {name}: {text}{among}   you: {self._said(name)}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, [self._note()])])
 
     __repr__ = __str__
 
@@ -162,7 +222,8 @@ class Questions:
         for name, text, choices in self.rows:
             among = " | ".join(choices) or "a number"
             body.append(cells((name, text, among, self._said(name)), "td"))
-        return f"<p>{html.escape(self.intro)}</p><table>{''.join(body)}</table>"
+        note = f"<p>{self._note()}</p>" if self._note() else ""
+        return f"<p>{html.escape(self.intro)}</p><table>{''.join(body)}</table>{note}"
 
 
 def predict(item: str, **said: Any) -> Questions:
@@ -213,9 +274,4 @@ def from_file(item: str, book: extract.Notebook) -> Verdict:
             given = answer_of(it, None, {})
         except TkError as e:
             given = replace(given, problem=e.message)
-    if given.problem:
-        verdict = Verdict(it.id, points=it.points, message=given.problem)
-    else:
-        verdict = worker.ask(given, it.points)
-    _keep(it, given, verdict)
-    return verdict
+    return _judged(it, given, book.notes(given))

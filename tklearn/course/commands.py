@@ -60,12 +60,18 @@ def check(args: argparse.Namespace, rest: list[str]) -> int:
     it = _item(args.item)
     root = attempts.course() or checkout()
     path = Path(args.file) if args.file else root / "exercises" / it.file
+    if not args.file and not path.is_file():
+        raise CliError(
+            f"{path} is not there: was it renamed or moved? Name the file: tklearn check {it.id} "
+            f"FILE. `tklearn reset {it.id}` puts it there again"
+        )
     try:
         verdict = from_file(it.id, read(path))
     except Refused as e:
         raise CliError(str(e)) from None
     print(verdict)
-    print(f"(kept as an attempt in {attempts.folder() / attempts.NAME})")
+    if verdict.tried:
+        print(f"(kept as an attempt in {attempts.folder() / attempts.NAME})")
     return 0 if verdict.passed else 1
 
 

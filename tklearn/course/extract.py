@@ -17,6 +17,7 @@ import linecache
 import math
 import textwrap
 import types as pytypes
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -309,6 +310,15 @@ class Notebook:
     predicted: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     orders: dict[str, tuple[str, ...]] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
+    defined: Counter[str] = field(default_factory=Counter)  # functions, by name
+
+    def notes(self, answer: Answer) -> tuple[str, ...]:
+        """What is said where a kernel of the answer stands in the file more than once."""
+        return tuple(
+            f"'{n}' stands in the file {self.defined[n]} times: the last was checked, in {p.cell}"
+            for n, p in answer.pieces.items()
+            if self.defined[n] > 1
+        )
 
     def read(self, cell: str, text: str) -> None:
         """One cell."""
@@ -341,6 +351,7 @@ class Notebook:
                 self._from(node.module or "", a.name, a.asname or a.name)
         elif isinstance(node, ast.FunctionDef):
             self.values[node.name] = self._function(cell, lines, node)
+            self.defined[node.name] += 1
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for t in targets:
@@ -486,9 +497,10 @@ def rebuild(answer: Answer) -> dict[str, Kernel]:
         raise Refused(answer.problem)
     if answer.missing:
         raise Refused(
-            f"the value of {', '.join(answer.missing)} is not known without running the notebook: "
-            "kernels read numbers, text, dtypes and tuples of them, written down or computed by "
-            "+ - * / from such"
+            f"the value of {', '.join(answer.missing)} is not known without running the notebook, "
+            "or is none that a kernel can read: it reads numbers, text, dtypes and tuples of "
+            "them, written down or computed from such by + - * /. Hand it anything else as an "
+            "argument"
         )
     if sum(len(p.text) for p in answer.pieces.values()) > LONGEST:
         raise Refused(f"the answer is longer than {LONGEST} characters")

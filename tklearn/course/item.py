@@ -42,7 +42,7 @@ class Item:
     topic: str
     title: str
     notebook: str
-    minutes: int
+    minutes: float
     points: int
     hints: tuple[str, str, str]
     optional: bool = False
@@ -233,13 +233,18 @@ class KernelItem(Item):
     steps: int = 20_000
 
     def scale(self) -> str:
-        parts = [f"{self.points} points if every result is right and no run has a fault."]
+        needs = "every result is right and no run has a fault"
+        parts = [f"{self.points} points when {needs}; otherwise none."]
+        if not self.points:
+            parts = [f"It gives no points; it is passed when {needs}."]
+        parts += [f"It must hold, too: {r.says}." for r in self.rules]
         for w in self.work:
+            most = "the least" if w.full == 1 else f"up to {w.full:g} times the least"
             parts.append(
-                f"Counted: {w.says}. Up to {w.full:g} times what is needed at least: all points; "
-                f"from {w.zero:g} times: none; evenly between."
+                f"What is counted: {w.says}. All points for {most} that is needed, none from "
+                f"{w.zero:g} times, evenly between."
             )
-        return " ".join(parts + [f"Must hold: {r.says}." for r in self.rules])
+        return " ".join(parts)
 
 
 # -------------------------------------------------------------------------------------------- order

@@ -10,21 +10,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tklearn.course import engine
 from tklearn.course.item import Item, KernelItem, OneOf, Predict
 from tklearn.course.items import ITEMS, LESSONS
 from tklearn.course.release import BadSolution
 
+INTRO = """Made by `tklearn key` from the solutions and the checks themselves.
+
+The numbers of some predictions differ from learner to learner: these are for the learner number
+{seed} (`--seed`; 0 where no class is held). Below each question stand the wrong answers that are
+recognised, and what is said to them; any other wrong answer is only told that it is wrong."""
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
 
 def key(root: Path, seed: int = 0) -> str:
     """The key for the learner with this seed. Errors: BadSolution where solutions are missing."""
-    parts = [
-        "# Answer key",
-        f"Made by `tklearn key` from the solutions; predictions for seed {seed}.",
-    ]
+    parts = ["# Answer key", INTRO.format(seed=seed)]
     lesson = ""
     for item in ITEMS.values():
         if item.notebook != lesson:
@@ -38,10 +41,15 @@ def key(root: Path, seed: int = 0) -> str:
 def _item(item: Item, root: Path, seed: int) -> Iterator[str]:
     ahead = ", if ahead" if item.optional else ""
     yield f"### {item.id}: {item.title}"
-    yield f"{item.minutes} minutes, {item.points} points{ahead}. {item.scale()}"
+    yield f"{item.minutes:g} minutes{ahead}."
+    if isinstance(item, OneOf):
+        yield "\n".join(f"* {c.kernels[0]}: {c.scale()}" for c in item.choices)
+    else:
+        yield item.scale()
     if isinstance(item, Predict):
         yield _truths(item, seed)
     else:
+        yield "What is filled in:"
         for text in fill_ins(root / "solutions" / item.file):
             yield f"```python\n{text}\n```"
     for one in item.choices if isinstance(item, OneOf) else (item,):
@@ -61,15 +69,35 @@ def _truths(item: Predict, seed: int) -> str:
     params = engine.parameters(item, seed)
     lines = [item.intro.format(**params), ""] if item.intro else []
     for q in item.questions:
-        text = " ".join(q.text.format(**params).split())
-        lines.append(f"* **{q.name}**: {text} **Answer: {q.truth(**params)}.** {q.why}".rstrip())
+        truth = q.truth(**params)
+        text, *more = q.text.format(**params).split("\n")
+        answer = f"**Answer: {_accepted(truth, q.within)}.** {q.why}".rstrip()
+        if more:  # a question with lines of code
+            lines += [f"* **{q.name}**: {answer}", "  ```text"]
+            lines += [*(f"  {x}".rstrip() for x in (text, *more)), "  ```"]
+        else:
+            lines.append(f"* **{q.name}**: {text} {answer}")
         told: dict[str, str] = {}
         for says, leads in q.wrong.items():
-            answer = str(leads(**params))
-            if answer != str(q.truth(**params)):
-                told.setdefault(answer, " ".join(says.split()))
-        lines += [f"  * {answer}: {says}" for answer, says in told.items()]
+            wrong = _said(leads(**params))
+            if wrong != _said(truth):
+                told.setdefault(wrong, " ".join(says.split()))
+        lines += [f"  * to {wrong}: {says}" for wrong, says in told.items()]
     return "\n".join(lines)
+
+
+def _said(x: Any) -> str:
+    return f"{x:.6g}" if isinstance(x, float) else str(x)
+
+
+def _accepted(truth: Any, within: float) -> str:
+    """The right answer, and where others count as right, which."""
+    if not within or not truth:
+        return _said(truth)
+    low, high = sorted((truth * (1 - within), truth * (1 + within)))
+    about = "" if float(f"{truth:.2g}") == truth else "about "
+    shown = round(truth) if abs(truth) >= 100 else _said(truth)
+    return f"{about}{shown} (accepted: {low:.4g} to {high:.4g})"
 
 
 def fill_ins(path: Path) -> list[str]:

@@ -6,6 +6,8 @@ import html
 from dataclasses import asdict, dataclass
 from typing import Any
 
+NO_TRY = "this is not counted as a try"
+
 
 @dataclass(frozen=True, repr=False)
 class Verdict:
@@ -15,6 +17,8 @@ class Verdict:
         item: its id. passed. score: 0 to points.
         message: why not, or what was checked. code, line: of an error, and where in the cell.
         index: of the first wrong element. png: a picture in base64, alt: the same in words.
+        tried: False where there was nothing to judge yet, which is not counted.
+        notes: what else the learner should know, of where and what was checked.
     """
 
     item: str
@@ -27,6 +31,8 @@ class Verdict:
     index: tuple[int, ...] | None = None
     png: str = ""
     alt: str = ""
+    tried: bool = True
+    notes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.passed
@@ -39,8 +45,13 @@ class Verdict:
         points = f", {self.score:g} of {self.points} points" if self.score else ""
         return f"{self.item}: {state}{points}"
 
+    def body(self) -> str:
+        """The other lines."""
+        notes = self.notes if self.tried else (*self.notes, NO_TRY)
+        return "\n".join([self.message, *(f"({n})" for n in notes)])
+
     def __str__(self) -> str:
-        return f"{self.head()}\n{self.message}" + (f"\n[{self.alt}]" if self.alt else "")
+        return f"{self.head()}\n{self.body()}" + (f"\n[{self.alt}]" if self.alt else "")
 
     __repr__ = __str__
 
@@ -57,7 +68,7 @@ class Verdict:
         return (
             f'<div style="border-left:4px solid {colour};padding-left:8px">'
             f"<b>{mark} {html.escape(self.head())}</b>"
-            f'<pre style="{wrap}">{html.escape(self.message)}</pre>'
+            f'<pre style="{wrap}">{html.escape(self.body())}</pre>'
             f"{more if self.code else ''}{image}</div>"
         )
 
@@ -69,4 +80,5 @@ class Verdict:
     def of(data: dict[str, Any]) -> Verdict:
         """What `json` made."""
         index = data["index"]
-        return Verdict(**{**data, "index": None if index is None else tuple(index)})
+        index = None if index is None else tuple(index)
+        return Verdict(**{**data, "index": index, "notes": tuple(data["notes"])})
