@@ -1,6 +1,7 @@
-"""Kernels with TMA, semaphores and wgmma: the three of the design, and all other operations.
+"""Kernels with TMA, semaphores and wgmma: those of the design, and all other operations.
 
-Plain functions: cuda_cases.specialise makes kernels of them, and tk.kernel runs them.
+Plain functions: cuda_cases.specialise makes kernels of them, and tk.kernel runs them; KERNELS are
+those that a learner might write, ready to launch.
 """
 # ruff: noqa: E741 (O and l are the design's own names)
 
@@ -27,6 +28,7 @@ STAGES, CONSUMERS = 4, 2
 
 
 def gemm_ws(A: tk.gl_bf, B: tk.gl_bf, C: tk.gl_bf):
+    """C = A B in blocks of 128 x 128: one producer warpgroup, two consumers."""
     a = tk.shared(tk.st_bf(64, 64), STAGES, CONSUMERS)
     b = tk.shared(tk.st_bf(64, 128), STAGES)
     full = tk.shared(tk.semaphore, STAGES)
@@ -66,6 +68,7 @@ SCALE = 0.125 * 1.4426950408889634  # 1/sqrt(64) in base 2
 
 
 def attend(Q: tk.gl_bf, K: tk.gl_bf, V: tk.gl_bf, O: tk.gl_bf):
+    """FlashAttention forward, head size 64: softmax overlapped with the second product."""
     q = tk.shared(tk.st_bf(64, 64), WG)  # reused for the output
     k = tk.shared(tk.st_bf(128, 64), KV_STAGES)
     v = tk.shared(tk.st_bf(128, 64), KV_STAGES)
@@ -148,6 +151,7 @@ def attend(Q: tk.gl_bf, K: tk.gl_bf, V: tk.gl_bf, O: tk.gl_bf):
 
 
 def linear_attention(Q: tk.gl_bf, K: tk.gl_bf, V: tk.gl_bf, O: tk.gl_bf):
+    """o_i = sum over j <= i of (q_i . k_j) v_j: chunks of 64 rows, head size 64, state in f32."""
     q = tk.shared(tk.st_bf(64, 64))
     k = tk.shared(tk.st_bf(64, 64))
     v = tk.shared(tk.st_bf(64, 64))
@@ -181,6 +185,96 @@ def linear_attention(Q: tk.gl_bf, K: tk.gl_bf, V: tk.gl_bf, O: tk.gl_bf):
         warpgroup.mma_async_wait()
         warpgroup.store(O, o, (blockIdx.y, blockIdx.x, n, 0))
         block.sync()  # the tiles are free again
+
+
+def linear_attention_staged(Q: tk.gl_bf, K: tk.gl_bf, V: tk.gl_bf, O: tk.gl_bf):
+    """The same with heads in one axis; the result goes out through shared memory, by TMA."""
+    q = tk.shared(tk.st_bf(64, 64))
+    k = tk.shared(tk.st_bf(64, 64))
+    v = tk.shared(tk.st_bf(64, 64))
+    state = tk.shared(tk.st_bf(64, 64))
+    out = tk.shared(tk.st_bf(64, 64))
+    full = tk.shared(tk.semaphore)
+    if warpid() == 0:
+        init_semaphore(full, 1)
+    block.sync()
+    head = blockIdx.x
+    att = tk.rt_fl(16, 64)
+    p = tk.rt_bf(16, 64)
+    o = tk.rt_fl(16, 64)
+    kv = tk.rt_fl(16, 64)
+    warp.zero(kv)
+    for n in range(Q.rows // 64):
+        if warpid() == 0:
+            tma.expect(full, q, k, v)
+            tma.load_async(q, Q, (head, n, 0), full)
+            tma.load_async(k, K, (head, n, 0), full)
+            tma.load_async(v, V, (head, n, 0), full)
+        warpgroup.store(state, kv)
+        tma.fence()
+        block.sync()
+        wait(full, n % 2)
+        warpgroup.mm_ABt(att, q, k)
+        warpgroup.mma_async_wait()
+        warpgroup.tril(att)
+        warp.copy(p, att)
+        warpgroup.mm_AB(o, q, state)
+        warpgroup.mma_AB(o, p, v)
+        warpgroup.mma_AtB(kv, k, v)
+        warpgroup.mma_async_wait()
+        if warpid() == 0:
+            tma.store_async_read_wait()
+        block.sync()
+        warpgroup.store(out, o)
+        tma.fence()
+        block.sync()
+        if warpid() == 0:
+            tma.store_async(O, out, (head, n, 0))
+    if warpid() == 0:
+        tma.store_async_wait()
+
+
+@tk.device
+def fetch(r, a, b, full, A: tk.gl_bf, B: tk.gl_bf, i, j, k):
+    """One stage: both tiles, on its semaphore."""
+    tma.expect(full[r.stage], a[r.stage], b[r.stage])
+    tma.load_async(a[r.stage], A, (i, k), full[r.stage])
+    tma.load_async(b[r.stage], B, (k, j), full[r.stage])
+    r.advance()
+
+
+def gemm_persistent(A: tk.gl_bf, B: tk.gl_bf, C: tk.gl_bf):
+    """C = A B in tiles of 64 x 128 taken in turn by gridDim.x blocks; places in the ring."""
+    a = tk.shared(tk.st_bf(64, 64), STAGES)
+    b = tk.shared(tk.st_bf(64, 128), STAGES)
+    full = tk.shared(tk.semaphore, STAGES)
+    empty = tk.shared(tk.semaphore, STAGES)
+    if warpid() == 0:
+        for s in range(STAGES):
+            init_semaphore(full[s], 1)
+            init_semaphore(empty[s], 4)
+    block.sync()
+    columns = C.cols // 128
+    tiles = C.rows // 64 * columns
+    if warpgroup.groupid() == 1:
+        r = tk.ring(STAGES)
+        if warpgroup.warpid() == 0:
+            for t in range(blockIdx.x, tiles, gridDim.x):
+                for k in range(A.cols // 64):
+                    wait(empty[r.stage], r.phase ^ 1)
+                    fetch(r, a, b, full, A, B, t // columns, t % columns, k)
+    else:
+        r = tk.ring(STAGES)
+        acc = tk.rt_fl(16, 128)
+        for t in range(blockIdx.x, tiles, gridDim.x):
+            warp.zero(acc)
+            for k in range(A.cols // 64):
+                wait(full[r.stage], r.phase)
+                warpgroup.mma_AB(acc, a[r.stage], b[r.stage])
+                warpgroup.mma_async_wait()
+                arrive(empty[r.stage])
+                r.advance()
+            warpgroup.store(C, acc, (t // columns, t % columns))
 
 
 @tk.device
@@ -325,3 +419,10 @@ def serialised(x: tk.gl_bf, y: tk.gl_fl):
         acc *= 2.0
         warpgroup.mma_async_wait()
     warpgroup.store(y, acc, (0, 0))
+
+
+WARPS = {
+    gemm_ws: 12, gemm_persistent: 8, attend: (WG + 1) * 4,
+    linear_attention: 4, linear_attention_staged: 4,
+}  # fmt: skip
+KERNELS = {fn.__name__: tk.kernel(warps=n)(fn) for fn, n in WARPS.items()}

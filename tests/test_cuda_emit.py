@@ -52,9 +52,15 @@ EXAMPLES = {
     "gallery_layernorm": lambda: layernorm.short(T.bf16).ir(D=1024),
     "gallery_gemm": lambda: gemm.make(T.bf16).ir(),
     "async_gemm": lambda: cases.specialise(async_cases.gemm_ws, 384, {"A": 2, "B": 2, "C": 2}),
+    "async_gemm_persistent": lambda: cases.specialise(
+        async_cases.gemm_persistent, 256, dict.fromkeys("ABC", 2)
+    ),
     "async_attention": lambda: cases.specialise(async_cases.attend, 512, dict.fromkeys("QKVO", 4)),
     "async_linear_attention": lambda: cases.specialise(
         async_cases.linear_attention, 128, dict.fromkeys("QKVO", 4)
+    ),
+    "async_linear_attention_staged": lambda: cases.specialise(
+        async_cases.linear_attention_staged, 128, dict.fromkeys("QKVO", 3)
     ),
     "async_operations": lambda: cases.specialise(
         async_cases.operations, 256, {"A": 2, "v": 1, "H": 2, "F": 2, "O": 2}

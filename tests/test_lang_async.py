@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import lang_async
 import ml_dtypes
 import numpy as np
 import pytest
+from async_cases import KERNELS
 from lang_kit import load, message, result, typed
 
 import tklearn as tk
@@ -32,9 +32,9 @@ def kernel(body: str, params: str = "A: tk.gl_bf, n: tk.i32", warps: int = 8, to
 
 
 # ------------------------------------------------------------------------------- whole kernels
-@pytest.mark.parametrize("name", lang_async.KERNELS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_the_example_kernels_are_in_the_language(name: str) -> None:
-    k = typed(lang_async.KERNELS[name])
+    k = typed(KERNELS[name])
     assert k.arch == 90
     assert k.arch_loc is not None
     assert re.search(r"tma|warpgroup", k.arch_loc.text())
@@ -43,12 +43,13 @@ def test_the_example_kernels_are_in_the_language(name: str) -> None:
 
 
 def test_arrays_get_their_dimensions_from_coordinates() -> None:
-    dims = {n: {s.type.ndim for s in typed(k).params} for n, k in lang_async.KERNELS.items()}
+    dims = {n: {s.type.ndim for s in typed(k).params} for n, k in KERNELS.items()}
     assert dims == {
         "gemm_ws": {2},
-        "attend": {4},
-        "linear_attention": {3},
         "gemm_persistent": {2},
+        "attend": {4},
+        "linear_attention": {4},
+        "linear_attention_staged": {3},
     }
 
 
@@ -80,8 +81,8 @@ SCHEDULES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("options", SCHEDULES, ids=str)
 def test_the_example_products_are_right(options: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
-    product(lang_async.gemm_ws, (2, 2), rng, **options)
-    product(lang_async.gemm_persistent, 3, rng, **options)
+    product(KERNELS["gemm_ws"], (2, 2), rng, **options)
+    product(KERNELS["gemm_persistent"], 3, rng, **options)
 
 
 @pytest.mark.parametrize("options", SCHEDULES, ids=str)
@@ -89,7 +90,7 @@ def test_the_example_of_attention_is_right(options: dict[str, Any]) -> None:
     rng = np.random.default_rng(1)
     Q, K, V = (values(rng, 1, 2, n, 64) for n in (192, 512, 512))
     out = np.zeros_like(Q)
-    lang_async.attend.sim[1, 2, 1](Q, K, V, out, **options)
+    KERNELS["attend"].sim[1, 2, 1](Q, K, V, out, **options)
     q, k, v = (x.astype(np.float32) for x in (Q, K, V))
     p = np.exp(q @ k.transpose(0, 1, 3, 2) / 8)
     want = p @ v / p.sum(-1, keepdims=True)
@@ -104,7 +105,7 @@ def test_the_example_of_linear_attention_is_right(options: dict[str, Any]) -> No
     rng = np.random.default_rng(2)
     Q, K, V = (values(rng, 2, 256, 64) for _ in range(3))
     out = np.zeros_like(Q)
-    lang_async.linear_attention.sim[2](Q, K, V, out, **options)
+    KERNELS["linear_attention_staged"].sim[2](Q, K, V, out, **options)
     q, k, v, got = (x.astype(np.float32).reshape(2, 4, 64, 64) for x in (Q, K, V, out))
     att = np.tril(q @ k.transpose(0, 1, 3, 2))
     kv = k.transpose(0, 1, 3, 2) @ v
@@ -555,7 +556,7 @@ def test_what_waits_is_one_value_for_a_batch(tmp_path: Path) -> None:
     for do, bad in axes.items():
         k = typed(load(tmp_path, kernel(head + do)).k)
         assert Shape(k).bad == bad, do
-    assert Shape(typed(lang_async.attend)).bad == 0
+    assert Shape(typed(KERNELS["attend"])).bad == 0
 
 
 class Script:

@@ -31,7 +31,9 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks" / "probes"), str(ROOT / "benchmarks")]
 
 import ladder  # noqa: E402
-from lang_async import attend, gemm_persistent, gemm_ws  # noqa: E402
+from async_cases import KERNELS  # noqa: E402
+
+attend, gemm_persistent, gemm_ws = (KERNELS[n] for n in ("attend", "gemm_persistent", "gemm_ws"))
 
 BF = np.dtype(ml_dtypes.bfloat16)
 STEP = 1.02  # what the order of servers may move a time
