@@ -73,10 +73,15 @@ class Shadow:
             self._record(r.agent, r.clock, r.site, rows, idx, lanes)
 
     def _flat(self, p: Place, atomic: bool, collective: bool) -> tuple[Any, Any, Any]:
-        shape = (self.blocks, p.n)
-        lanes = COLLECTIVE if collective else ATOMIC if atomic else p.lanes
-        rows = np.repeat(np.arange(self.blocks), p.n)
-        return rows, np.broadcast_to(p.idx, shape).ravel(), np.broadcast_to(lanes, shape).ravel()
+        key = ("flat", self.blocks, atomic, collective)
+        found = p.extra.get(key)
+        if found is None:
+            shape = (self.blocks, p.n)
+            lanes = COLLECTIVE if collective else ATOMIC if atomic else p.lanes
+            rows = np.repeat(np.arange(self.blocks), p.n)
+            idx, lanes = (np.broadcast_to(x, shape).ravel() for x in (p.idx, lanes))
+            found = p.extra[key] = (rows, idx, lanes)
+        return found
 
     def place(
         self, w: Any, place: Place, s: Any, write: bool, collective: bool, atomic: bool = False
@@ -101,16 +106,17 @@ class Shadow:
         """A read; MANY where other lanes of the warp read the element since its last sync."""
         if warp not in self.r:
             self.r[warp] = np.zeros((self.blocks, self.log.size), np.int64)
-        mine, now = self.r[warp], self._pack(warp, clock, s, lanes)
-        old = mine[rows, idx]
+        mine, now = self.r[warp].reshape(-1), self._pack(warp, clock, s, lanes)
+        at = rows * self.log.size + idx
+        old = mine[at]
         again = old >> CLOCK == clock
         if type(lanes) is np.ndarray and (lanes == COLLECTIVE).all():
             now = np.where(again, old, now)  # adds nothing to what single lanes read
         many = again & (old & 63 != now & 63) & (old & 63 != COLLECTIVE)
-        mine[rows, idx] = now
-        many |= mine[rows, idx] != now  # another lane of this access reads the same element
+        mine[at] = now
+        many |= mine[at] != now  # another lane of this access reads the same element
         if many.any():
-            mine[rows[many], idx[many]] = self._pack(warp, clock, s, MANY)
+            mine[at[many]] = self._pack(warp, clock, s, MANY)
 
     def _against(
         self,
