@@ -2,7 +2,8 @@
 
 The file is a journal: each event is one line of JSON, appended and flushed at once. Notebooks that
 are open side by side append to the same file, and a crash can only lose the line that it was
-writing: a line that is not whole is passed over. Everything else is computed from the events.
+writing: a line that is not whole is passed over. Everything else is computed from the events. The
+file is the learner's own, who may edit it: what is no event of ours is passed over, too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any
 
 NAME = "attempts.jsonl"
 LONGEST = 20_000  # characters of an attempt that are kept
+LARGEST = 64_000_000  # bytes that are read, the newest; two hours of checks make less than 5 MB
+LINE = 400_000  # bytes of an event
 
 
 def folder() -> Path:
@@ -79,18 +82,48 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def events(path: Path | None = None) -> Iterator[dict[str, Any]]:
-    """All whole events, the oldest first."""
+    """All whole events, the oldest first, with facts of the kinds that `add` writes."""
     try:
-        raw = (path or folder() / NAME).read_bytes()
+        with (path or folder() / NAME).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - LARGEST))
+            raw = file.read(LARGEST)
     except OSError:
         return
     for line in raw.split(b"\n"):
+        if not line or len(line) > LINE:
+            continue
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and {"time", "item", "what"} <= set(event):
+        if (event := _whole(event)) is not None:
             yield event
+
+
+def _whole(event: Any) -> dict[str, Any] | None:
+    """An event without facts of odd kinds; None for what is none."""
+    if not isinstance(event, dict) or not _number(event.get("time")):
+        return None
+    if not all(type(event.get(n)) is str for n in ("item", "what")):
+        return None
+    odd = {n for n, v in event.items() if type(v) not in (str, int, float, bool)}
+    odd |= {n for n in ("score", "points") if not _number(event.get(n))}
+    odd |= {"n"} if type(event.get("n")) is not int else set()
+    said = event.get("said")
+    said = {n: v for n, v in said.items() if sane(v)} if isinstance(said, dict) else {}
+    return {n: v for n, v in event.items() if n not in odd} | {"said": said}
+
+
+def _number(x: Any) -> bool:
+    return type(x) in (int, float) and 0 <= x < 1e15
+
+
+def sane(value: Any) -> bool:
+    """Whether this can be a prediction."""
+    if type(value) is str:
+        return len(value) <= 200
+    return type(value) in (int, float) and abs(value) < 1e15
 
 
 @dataclass
@@ -119,17 +152,17 @@ def records(path: Path | None = None) -> dict[str, Record]:
     for e in events(path):
         r = out.setdefault(e["item"], Record(e["item"], began=e["time"]))
         if e["what"] == "predict":
-            said = e.get("said", {})
+            said = e["said"]
             r.first = {**said, **r.first}
             r.latest = {**r.latest, **said}
         elif e["what"] == "hint":
-            r.hints = max(r.hints, e.get("n", 0))
+            r.hints = max(r.hints, min(e.get("n", 0), 3))
         elif e["what"] == "check":
             r.attempts += 1
-            if e.get("passed") and not r.passed:
-                r.passed, r.seconds = True, e["time"] - r.began
-            r.score = max(r.score, e.get("score", 0.0))
+            if e.get("passed") is True and not r.passed:
+                r.passed, r.seconds = True, max(0.0, e["time"] - r.began)
             r.points = e.get("points", 0)
+            r.score = max(r.score, min(e.get("score", 0.0), r.points))
     return out
 
 
@@ -144,6 +177,7 @@ def seed() -> int:
     It stands in learner.json beside the journal: {"seed": 7}.
     """
     try:
-        return int(json.loads((folder() / "learner.json").read_text(encoding="utf-8"))["seed"])
-    except (OSError, ValueError, KeyError, TypeError):
+        said = json.loads((folder() / "learner.json").read_text(encoding="utf-8"))["seed"]
+        return max(0, int(said))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0
