@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tklearn.lang import frontend, ir
@@ -106,7 +107,7 @@ class Kernel:
     `k.sim[grid](*args, schedule=, seed=, delay=, check=, mma=, arch=, blocks=)` simulates with
     options, and keeps accesses (trace=True) or events (timeline=True) of the first block for the
     figures of `viz`; `k.source(...)` and `k.show(...)` give its CUDA, which needs no GPU and no
-    compiler.
+    compiler, and `k.export(folder, ...)` writes it as files that build without tklearn.
     """
 
     def __init__(self, fn: Callable, threads: tuple[int, int, int]) -> None:
@@ -279,6 +280,21 @@ class Kernel:
         from tklearn.cuda.emit import emit
 
         return emit(self.ir(*args, **consts)).text
+
+    def export(self, folder: str | Path, *args: Any, **consts: Any) -> Path:
+        """Writes this kernel as files that build with nvcc alone, and returns the folder.
+
+        The .cu and its headers, a C++ function that launches it, a torch operator
+        (`torch.ops.tk.<name>`) with build.py, and a README.md with the commands. The folder is
+        made; files of the same names are overwritten. `args`, `consts`: as for `source`. Needs no
+        GPU and no compiler.
+
+        Errors: those of `source`; TK409 for warpgroups that would wait for registers for ever;
+        OSError where nothing can be written.
+        """
+        from tklearn.cuda.export import export
+
+        return export(self.ir(*args, **consts), Path(folder))
 
     def show(self, *args: Any, **consts: Any) -> Any:
         """The learner's Python beside its CUDA C++, line by line."""

@@ -3,6 +3,10 @@
 // This file knows: who speaks (block and thread), and that a failed assert stops the kernel.
 #pragma once
 
+#ifndef __CUDACC_RTC__  // NVRTC has printf built in
+#include <cstdio>
+#endif
+
 #include "lanes.cuh"
 
 // Every active lane prints its own line.

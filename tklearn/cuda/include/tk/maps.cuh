@@ -184,7 +184,7 @@ template <class A, class = if_tile<A>> TK_DEVICE void triu(A& a, int diagonal = 
     mask(a, v, [=](int r, int c) { return c >= r + diagonal; });
 }
 template <class A, class = if_tile<A>>
-TK_DEVICE void make_causal(A& a, float v = __int_as_float(0xff800000)) { tril(a, 0, v); }
+TK_DEVICE void make_causal(A& a, float v = -INFINITY) { tril(a, 0, v); }
 // Fill the columns from index on (right), before index (left), the rows before (upper) or from
 // index on (lower).
 template <class A, class = if_tile<A>> TK_DEVICE void right_fill(A& a, int index, float v) {

@@ -87,6 +87,7 @@ TK_DEVICE void arrive(semaphore& s, int count = 1) {
         for (int i = 0; i < count; i++) {
             u64 state;
             asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(shared_address(&s)) : "memory");
+            (void)state;
         }
 #endif
     }

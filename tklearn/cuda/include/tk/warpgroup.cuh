@@ -49,7 +49,7 @@ template <class A, class = if_tile<A>> TK_DEVICE void triu(A& a, int diagonal = 
     warp::triu(a, diagonal + warpid() * A::ROWS, v);
 }
 template <class A, class = if_tile<A>>
-TK_DEVICE void make_causal(A& a, float v = __int_as_float(0xff800000)) { tril(a, 0, v); }
+TK_DEVICE void make_causal(A& a, float v = -INFINITY) { tril(a, 0, v); }
 
 }  // namespace warpgroup
 }  // namespace tk
