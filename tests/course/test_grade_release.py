@@ -128,31 +128,6 @@ def test_class_lists_of_moodle_canvas_and_hand() -> None:
             handout.roster(bad)
 
 
-def test_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-
-    def download(command: list[str]) -> int:
-        asked.append(command)
-        (tmp_path / "wheels").mkdir(exist_ok=True)
-        (tmp_path / "wheels" / f"{len(asked)}.whl").write_bytes(b"x" * 1000)
-        return 0
-
-    size = handout.wheels(ROOT, tmp_path, ["dask"], ["win_amd64", "any"], "3.12", run=download)
-    assert size == 2000
-    assert [c[c.index("--platform") + 1] for c in asked] == ["win_amd64", "any"]
-    assert any(w.startswith("flit_core") for w in asked[0]), "what builds the package"
-    assert any(w.startswith("jupyterlab") for w in asked[0])
-    assert any(w.startswith("distributed") for w in asked[0])
-    assert not [w for w in asked[0] if "://" in w]
-    monkeypatch.setattr(handout, "LARGEST_WHEELS", 2500)
-    with pytest.raises(handout.Problem, match="more than 1 GiB a learner"):
-        handout.wheels(ROOT, tmp_path, run=download)
-    with pytest.raises(handout.Problem, match="could not download"):
-        handout.wheels(ROOT, tmp_path, run=lambda _: 1)
-    with pytest.raises(handout.Problem, match="no extra"):
-        handout.wheels(ROOT, tmp_path, ["nothing"], run=download)
-
-
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["release"]) == 2
     assert "say what to make" in capsys.readouterr().err

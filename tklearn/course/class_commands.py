@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
 def release(args: argparse.Namespace, rest: list[str]) -> int:
     """Make bundles for a class, or exercises/ from solutions/."""
     from tklearn.cli import CliError, checkout
-    from tklearn.course import handout
+    from tklearn.course import handout, wheels
     from tklearn.course.release import BadSolution, make_exercises
 
     if args.exercises == bool(args.output):
@@ -66,9 +66,9 @@ def release(args: argparse.Namespace, rest: list[str]) -> int:
         out = Path(args.output)
         handout.release(checkout(), out, learners, args.seed)
         if args.wheels:
-            size = handout.wheels(checkout(), out, args.extra, args.platform, args.python)
+            size = wheels.wheels(checkout(), out, args.extra, args.platform, args.python)
             print(f"{size / 2**20:.0f} MiB in {out / 'wheels'}: put this folder beside ./course")
-    except (BadSolution, handout.Problem) as e:
+    except (BadSolution, handout.Problem, wheels.Problem) as e:
         raise CliError(str(e)) from None
     except OSError as e:
         raise CliError(f"{e.filename}: {e.strerror}") from None

@@ -3,8 +3,7 @@
 A bundle is the course without its solutions, its tests and the sizes of hidden tests, with the
 learner's number: it decides their questions, follows from the class's secret
 (marking.learner_seed), and shows at grading that a submission is theirs. class.json holds the
-secret and stays with the instructor. A folder of wheels, the same for all, makes `./course` work in
-a room without network.
+secret and stays with the instructor.
 """
 
 from __future__ import annotations
@@ -15,11 +14,8 @@ import io
 import json
 import os
 import secrets
-import subprocess
-import sys
-import tomllib
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -34,7 +30,6 @@ FILES = (
 )  # fmt: skip
 FOLDERS = ("notebooks", "docs", "tklearn")
 RECORDED = "tklearn/recorded/exercises.json"
-LARGEST_WHEELS = 1 << 30
 HEADS = {
     "id": ("id", "id number", "sis user id", "student id"),
     "name": ("name", "full name", "student"),
@@ -176,45 +171,3 @@ def release(
         part.write_bytes(bundle(files, x.id, seed))
         os.replace(part, path)
     told(f"{max(len(learners), 1)} bundles in {out / 'learners'}; keep {kept} to yourself")
-
-
-# -------------------------------------------------------------------------------------- the wheels
-def requirements(root: Path, extras: Iterable[str]) -> list[str]:
-    """What a bundle installs, with what builds its package."""
-    said = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = [*said["build-system"]["requires"], *said["project"]["dependencies"]]
-    for e in ("lab", *extras):  # as ./course does
-        if e not in said["project"]["optional-dependencies"]:
-            raise Problem(f"there is no extra {e!r}")
-        wanted += said["project"]["optional-dependencies"][e]
-    return wanted
-
-
-def wheels(
-    root: Path, out: Path, extras: Iterable[str] = (), platforms: Iterable[str] = (),
-    python: str = "", run: Callable[[list[str]], int] = subprocess.call,
-) -> int:  # fmt: skip
-    """Fills OUT/wheels with all that ./course installs; its size in bytes. Errors: Problem.
-
-    platforms: pip's names (win_amd64, macosx_11_0_arm64, manylinux_2_28_x86_64); this machine's
-    without. python: "3.12"; this one's version without.
-    """
-    folder = out / "wheels"
-    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
-    command += ["--only-binary=:all:", "-c", str(root / "constraints.txt"), "-d", str(folder)]
-    command += ["--progress-bar=off", "-q"]
-    if python:
-        command += ["--python-version", python]
-    wanted = requirements(root, extras)
-    for p in list(platforms) or [""]:
-        if run([*command, *(["--platform", p] if p else []), *wanted]):
-            raise Problem("pip could not download the wheels")
-    sizes = {p.name: p.stat().st_size for p in folder.iterdir()}
-    total = sum(sizes.values())
-    if total > LARGEST_WHEELS:
-        most = sorted(sizes, key=lambda n: -sizes[n])[:3]
-        raise Problem(
-            f"{total / 2**30:.1f} GiB of wheels, more than 1 GiB a learner; the largest: "
-            f"{', '.join(most)}. Release with fewer extras or platforms"
-        )
-    return total
