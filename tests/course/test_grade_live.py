@@ -7,6 +7,7 @@ import html
 import ipaddress
 import json
 import re
+import socket
 import threading
 import time
 import urllib.error
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 import tklearn as tk
-from tklearn.course import attempts, engine, live, report
+from tklearn.course import attempts, engine, live, report, worker
 from tklearn.course.item import Predict
 from tklearn.course.items import ITEMS
 from tklearn.course.live import Board
@@ -61,11 +62,11 @@ def test_what_stops_them_is_what_is_wrong_and_gives_no_answer_away() -> None:
     tk.predict("P3", a=1, b=4, c=32, d=1, e=1, f=32)
     said = tk.check("P3").message
     assert said.startswith("a: 1 is right.")
-    assert report.wrong(said).startswith("f: 32 is not it.")
+    assert report.wrong(said).startswith("f: 32 is not it: ")
     board = Board()
     post(board, 1, "P3", "check", passed=False, message=said)
     page = board.page()
-    assert "f: 32 is not it." in page
+    assert "f: 32 is not it: " in page
     assert "is right." not in page
     assert report.wrong("the results are right, but they cost too much\nmore").startswith("the res")
 
@@ -232,3 +233,19 @@ def test_a_check_is_reported(served: tuple[str, Board], monkeypatch: pytest.Monk
     while not board.learners and time.monotonic() < end:
         time.sleep(0.01)
     assert [rows["P3"].seen for rows in board.learners.values()] == [{"a": 0}]
+
+
+def test_a_prediction_does_not_wait_for_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reporting thread holds the process that checks, here for as long as it likes; the page's
+    server takes the connection and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("TKLEARN_CLASS", f"http://127.0.0.1:{silent.getsockname()[1]}/{TOKEN}")
+        done = threading.Event()
+
+        def said() -> None:
+            tk.predict("P1")
+            done.set()
+
+        with worker._lock:
+            threading.Thread(target=said, daemon=True).start()
+            assert done.wait(20), "tk.predict waits for the process that checks"

@@ -39,9 +39,13 @@ _asked = [0]
 
 
 def start() -> None:
-    """Starts the child, so that the first check need not wait for it."""
-    with _lock:
-        _running()
+    """Starts the child, so that the first check need not wait for it. Never waits itself: where
+    another thread asks already (report.py), the child is there or on its way."""
+    if _lock.acquire(blocking=False):
+        try:
+            _running()
+        finally:
+            _lock.release()
 
 
 def _running() -> subprocess.Popen[str]:
