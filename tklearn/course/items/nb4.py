@@ -62,7 +62,7 @@ S1 = Order(
     topic="product_order",
     title="One step of a product, in order",
     notebook="04_tiles_layouts_tensor_cores",
-    minutes=4,
+    minutes=3,
     points=3,
     hints=(
         "Where: begin at the end. What does the last line need, and which line makes it?",
@@ -146,7 +146,7 @@ P4 = Predict(
     topic="who_owns",
     title="Who owns this element?",
     notebook="04_tiles_layouts_tensor_cores",
-    minutes=3,
+    minutes=4,
     points=3,
     params=_places,
     intro="C of the instruction mma.m16n8k16: 16 rows of 8 columns, spread over 32 lanes with four "
@@ -190,6 +190,8 @@ P4 = Predict(
             truth=lambda lane, **_: ownership(C).held(lane)[3][0],
             wrong={
                 "register 3 lies eight rows below register 1": lambda lane, **_: lane // 4,
+                "four lanes share a row, so the row is lane // 4, not lane % 4; and register 3 "
+                "lies eight rows further down": lambda lane, **_: lane % 4 + 8,
                 "this is reading order: lane 2 would begin row 1": lambda lane, **_: lane // 2,
                 "register 3 lies eight rows below register 1, and four lanes (not two) share a "
                 "row": lambda lane, **_: lane // 2 + 8,
@@ -219,6 +221,10 @@ P4 = Predict(
                 "this is reading order: a fragment's index is not the matrix's index": (
                     lambda k, n, **_: (8 * k + n) // 4
                 ),
+                "a lane holds two neighbours of a column, k and k + 1: k % 8 // 2 is added, "
+                "not k": lambda k, n, **_: 4 * n + k,
+                "a column is shared by four lanes, not by eight: rows 8 to 15 are held by the "
+                "lanes of rows 0 to 7": lambda k, n, **_: 8 * n + k // 2,
             },
             why="lane = 4 * n + k % 8 // 2: like C, with rows and columns changed over.",
         ),
@@ -226,8 +232,9 @@ P4 = Predict(
     hints=(
         "Where: the grid of C in notebook 04. Find the row, and in it the pair of columns; the "
         "large number is the lane.",
-        "Rule: with g = lane // 4 and t = lane % 4, register i holds row g + 8 * (i // 2), column "
-        "2 * t + i % 2. For B change rows and columns over.",
+        "Rule: with g = lane // 4 and t = lane % 4, register i (0 to 3) holds row g + 8 * (i // "
+        "2), column 2 * t + i % 2. For B change rows and columns over: n is g, and k is 2 * t and "
+        "the next one, or eight more.",
         "A worked sibling: C[12, 6]. 12 is 4 + 8, so g = 4 and i is 2 or 3; 6 is 2 * 3, so t = 3 "
         "and i is even. Lane 4 * 4 + 3 = 19, register 2.",
     ),
@@ -276,20 +283,38 @@ def _rows_run_on(f: Facts) -> bool:
     return "range(8)" in text and bool(re.search(r"8\*\((\w+)//2\)|[+](\w+)//2\*8", text))
 
 
+def _corner_missing(f: Facts) -> bool:
+    """Row or column without the block's corner: it is computed, or not even that, and not used."""
+    return any(
+        f.text.count(f"first_{of}") < 2 and f.text.count(f"blockIdx.{axis}") < 3
+        for of, axis in (("row", "y"), ("col", "x"))
+    )
+
+
+def _one_half(f: Facts) -> bool:
+    """One loop over the registers, to 4, or one in which nothing sets the second four apart."""
+    loops = re.findall(r"for (\w+) in (?:\w+\.)?static_range\((\d)\)", f.text)
+    if len(loops) != 1 or re.search(r"reg\(\w+ \+", f.text):
+        return False
+    i, count = loops[0]
+    apart = rf"\b{i} (// 4|> 3|>= 4|< 4|<= 3|& 4|>> 2)"
+    return count == "4" or (count == "8" and not re.search(apart, f.text))
+
+
 K2 = KernelItem(
     id="K2",
     topic="store_fragment",
     title="Write the store of C",
     notebook="04_tiles_layouts_tensor_cores",
-    minutes=6,
+    minutes=5,
     points=4,
     hints=(
-        "Where: `acc.reg(i)` is register i of the lane that runs the line. For each i from 0 to 7 "
-        "say in which row and which column of the 16 x 16 piece it lies. viz.layout(tk.rt_fl(16, "
-        "16)) draws it.",
-        "Rule: registers 0 to 3 are the C of one instruction: row lane // 4, eight more for "
-        "registers 2 and 3; column 2 * (lane % 4), one more for odd ones. Registers 4 to 7 are the "
-        "next C, eight columns to the right. And the matrix may end before the piece does.",
+        "Where: the rule of notebook 04 for a piece of 16 x 16 says in which row and which column "
+        "of the piece register i of a lane lies; viz.layout(tk.rt_fl(16, 16)) draws it. Where in C "
+        "does the piece of this block begin?",
+        "Rule: with g = laneid() // 4 and t = laneid() % 4, register i holds row g + 8 * (i // 2 % "
+        "2), column 2 * t + i % 2 + 8 * (i // 4) of the piece. Add first_row and first_col, and "
+        "store only where the row is below C.rows and the column below C.cols.",
         "A worked sibling, one C of 16 x 8 with g = laneid() // 4 and t = laneid() % 4: "
         "`for i in tk.static_range(4): y[g + 8 * (i // 2), 2 * t + i % 2] = c.reg(i)`.",
     ),
@@ -347,6 +372,12 @@ K2 = KernelItem(
             error="TK504",
         ),
         Wrong(
+            says="each block has a piece of its own: add first_row to the row in the piece, and "
+            "first_col to the column",
+            error="TK500 TK501 TK502",
+            when=_corner_missing,
+        ),
+        Wrong(
             says="two lanes, or two registers, store into the same element. Each of the 256 "
             "elements of a piece is in one register of one lane, and each must get its own place",
             error="TK500 TK501 TK502",
@@ -375,6 +406,11 @@ K2 = KernelItem(
                     2 * (lane % 4) + i % 2 + 8 * (i // 2 % 2),
                 )
             ),
+        ),
+        Wrong(
+            says="registers 4 to 7 need places of their own: they are the right half, the same "
+            "rows as registers 0 to 3, eight columns further on",
+            when=_one_half,
         ),
     ),
 )

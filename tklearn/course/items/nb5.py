@@ -102,6 +102,9 @@ def _pipelined(STAGES: int, last_sync: bool = True) -> Kernel:
     return matmul
 
 
+STEPS_A_CYCLE = 10_000
+
+
 @cache
 def _timeline(stages: int, steps: int) -> Any:
     a, b = np.zeros((64, 64 * steps), np.float16), np.zeros((64 * steps, 64), np.float16)
@@ -110,22 +113,27 @@ def _timeline(stages: int, steps: int) -> Any:
 
 
 @cache
-def _reckoned(stages: int, steps: int, copy: int, product: int) -> tuple[float, float]:
-    """(end, first product) on paper, from the moments of a run."""
+def _reckoned(stages: int, steps: int, copy: int, product: int) -> tuple[int, int]:
+    """(end, first product) on paper, from the moments of a run. A step of a warp takes 1 there, so
+    copies and products take so much more of it that nothing of a step is left in the result."""
     t = _timeline(stages, steps).timeline
-    drawn = Drawn(t, picture_rows(t, Units(copy, product), tiles=False, semaphores=False))
+    units = Units(copy * STEPS_A_CYCLE, product * STEPS_A_CYCLE)
+    drawn = Drawn(t, picture_rows(t, units, tiles=False, semaphores=False))
     assert drawn.first_product is not None
-    return drawn.finish, drawn.first_product
+    return round(drawn.finish / STEPS_A_CYCLE), round(drawn.first_product / STEPS_A_CYCLE)
 
 
 def _ends(stages: int) -> Any:
     return lambda steps, copy, product: _reckoned(stages, steps, copy, product)[0]
 
 
+DURATIONS = ((400, 200), (300, 200), (450, 300), (500, 300), (350, 200), (250, 150))
+"""(copy, product): a copy is longer than a product, not than two, so that three stages do."""
+
+
 def _durations(rng: np.random.Generator) -> dict[str, Any]:
-    """A copy longer than a product, and shorter than two: three stages are enough."""
-    copy, product = [(400, 200), (300, 200), (450, 300), (500, 300)][int(rng.integers(4))]
-    return {"copy": copy, "product": product, "steps": int(rng.choice([6, 8]))}
+    copy, product = DURATIONS[int(rng.integers(len(DURATIONS)))]
+    return {"copy": copy, "product": product, "steps": 6}
 
 
 P5 = Predict(
@@ -133,20 +141,17 @@ P5 = Predict(
     topic="stages",
     title="When do one, two and three stages end?",
     notebook="05_pipelines",
-    minutes=4,
+    minutes=5,
     points=4,
     params=_durations,
-    intro="The product of the lesson with {steps} steps. A copy (both tiles of a step) takes "
-    "{copy} cycles, a product {product}; everything else next to nothing: answers within 5 % "
-    "count. Copies do not slow one another down. The copy for step k + stages - 1 is started at "
-    "the beginning of step k, before it waits for its own tiles; the copies for the steps before "
-    "that are started at 0, as step 0 is (two stages: copies 0 and 1 both start at 0).",
+    intro="{steps} steps. A copy takes {copy} cycles, a product {product}, everything "
+    "else nothing. The first copy into each stage starts at 0, each later one as soon as its stage "
+    "is free.",
     questions=(
         Question(
             name="one",
             text="One stage: when does the last product end?",
             truth=_ends(1),
-            within=0.05,
             wrong={
                 "with one stage there is no room for the next tile: its copy starts when the "
                 "product is done": lambda steps, copy, product: copy + steps * product,
@@ -154,6 +159,9 @@ P5 = Predict(
                     lambda steps, copy, product: steps * copy
                 ),
                 "each step needs its copy": lambda steps, copy, product: steps * product,
+                "each step takes a copy and then a product, and all steps count": (
+                    lambda steps, copy, product: copy + product
+                ),
             },
             why="Copy, product, copy, product: they take turns.",
         ),
@@ -161,20 +169,30 @@ P5 = Predict(
             name="two",
             text="Two stages: when does the last product end?",
             truth=_ends(2),
-            within=0.05,
             wrong={
-                "twice the stages do not halve the time: two products share one wait for a copy, "
-                "and each still takes its time": (
-                    lambda steps, copy, product: steps * (copy + product) / 2
+                "two stages are not twice as quick: of the last two products the second has still "
+                "to run. Fill in the table to its last row": (
+                    lambda steps, copy, product: steps * (copy + product) // 2
                 ),
                 "the first product begins after one copy; count from there, and add the waits for "
                 "later copies": lambda steps, copy, product: steps * product,
                 "a product is shorter than a copy, so it cannot hide all of it: in every second "
                 "step the tensor core waits": lambda steps, copy, product: copy + steps * product,
-                "two copies are under way together at the start: not each step waits for a whole "
-                "copy": lambda steps, copy, product: steps * copy + product,
+                "copies 0 and 1 both start at 0: not each step waits for a whole copy": (
+                    lambda steps, copy, product: steps * copy + product
+                ),
+                "this is a copy for every step. Copies 0 and 1 both start at 0, so that there are "
+                "fewer waits, and the products take time, too": (
+                    lambda steps, copy, product: steps * copy
+                ),
+                "a copy for every two steps is right, but each of the products takes its time": (
+                    lambda steps, copy, product: steps // 2 * copy + product
+                ),
                 "with two stages something is hidden: while a product runs, the copy for the next "
                 "step is under way": (lambda steps, copy, product: steps * (copy + product)),
+                "copy 2 needs stage 0, which is free when product 0 has ended, not earlier": (
+                    lambda steps, copy, product: steps // 2 * copy + 2 * product
+                ),
             },
             why="Every two steps take copy + product: one copy is waited for, two are made.",
         ),
@@ -182,17 +200,21 @@ P5 = Predict(
             name="three",
             text="Three stages: when does the last product end?",
             truth=_ends(3),
-            within=0.05,
             wrong={
                 "three times the stages are not a third of the time: the products cannot overlap "
                 "one another, and they alone take longer": (
-                    lambda steps, copy, product: steps * (copy + product) / 3
+                    lambda steps, copy, product: steps * (copy + product) // 3
                 ),
                 "the first copy has nothing to hide behind": (
                     lambda steps, copy, product: steps * product
                 ),
                 "now two products pass while a copy is under way, and two are longer than a copy": (
                     lambda steps, copy, product: steps * copy + product
+                ),
+                "copy 3 starts when product 0 has ended, and two more products run meanwhile: it "
+                "is there in time": lambda steps, copy, product: steps // 3 * (copy + 3 * product),
+                "this is two stages: with three, copy 3 is there before product 3 needs it": (
+                    lambda steps, copy, product: steps // 2 * (copy + product) + product
                 ),
             },
             why="The first copy, then product after product: all others are hidden.",
@@ -201,28 +223,26 @@ P5 = Predict(
             name="first",
             text="Three stages: when does the first product begin?",
             truth=lambda steps, copy, product: _reckoned(3, steps, copy, product)[1],
-            within=0.05,
             wrong={
                 "nothing can hide the first copy": lambda steps, copy, product: 0,
                 "the first three copies are under way together; the first product needs one": (
                     lambda steps, copy, product: 3 * copy
                 ),
                 "stages are copied side by side; none of them is quicker for it": (
-                    lambda steps, copy, product: copy / 3
+                    lambda steps, copy, product: copy // 3
                 ),
             },
             why="As early as with one stage: after one copy.",
         ),
     ),
     hints=(
-        "Where: draw it. One row for each stage's copies, one for the products; when is a stage "
-        "free again, and when does the next copy into it start?",
-        "Rule: a stage is filled again when its product is done. So a number of steps as large as "
-        "the number of stages takes copy + product, or that many products, whichever is longer. "
-        "The first product begins after one copy: count from there.",
-        "A worked sibling: 4 steps, a copy 100, a product 80. One stage: 4 * 180 = 720. Two: "
-        "copies of steps 0 and 1 arrive at 100, products end at 180 and 260; the copy of step 2 "
-        "started at 180 and arrives at 280, so the last two products end at 360 and 440.",
+        "Where: the table of the exercise. Write your numbers into the first two rows: both copies "
+        "start at 0. Then ask for each row: when did the product end that used this stage before?",
+        "Rule: a copy starts when its stage is free; a product starts when its copy has ended and "
+        "the product before it has ended, whichever is later. The answer is the last row's end.",
+        "A worked sibling, three stages, 4 steps, a copy 100, a product 80: copies 0, 1, 2 end at "
+        "100, so products end at 180, 260, 340. Copy 3 starts at 180 and ends at 280, before "
+        "product 2 ends: product 3 ends at 420.",
     ),
 )
 
@@ -277,7 +297,7 @@ K3 = KernelItem(
     topic="wait_group",
     title="Fill in wait_group(n)",
     notebook="05_pipelines",
-    minutes=4,
+    minutes=3,
     points=3,
     hints=(
         "Where: the line below commit_group in the second loop. Count the groups: how many were "
@@ -364,7 +384,7 @@ F3 = KernelItem(
     topic="wrong_bytes",
     title="A semaphore that expects the wrong number of bytes",
     notebook="05_pipelines",
-    minutes=4,
+    minutes=3,
     points=3,
     optional=True,
     hints=(
@@ -485,7 +505,7 @@ def _fault(kernel: Kernel) -> str:
 def _overlap() -> str:
     """With one stage: does a copy end at another time than right before a product?"""
     end, first = _reckoned(1, 6, 400, 200)
-    return "no" if end > 6 * (400 + 200) and first >= 400 else "yes"
+    return "no" if end >= 6 * (400 + 200) and first >= 400 else "yes"
 
 
 @cache
@@ -571,6 +591,24 @@ N5 = Predict(
             },
             why="Its bytes are still awaited.",
         ),
+    ),
+    hints=(
+        "Where: ask of each line what it starts, what it waits for, and for whom it speaks.",
+        "Rule: a tile may be filled when its last reader is done; it may be read when its data was "
+        "waited for.",
+        "A worked sibling: a letter box. It is full when the letter lies in it, not when it was "
+        "posted; and empty when the letter was taken out, not when somebody reached for it.",
+    ),
+)
+
+N5b = Predict(
+    id="N5b",
+    topic="early",
+    title="Empty before the product is done",
+    notebook="05_pipelines",
+    minutes=1,
+    points=0,
+    questions=(
         Question(
             name="early",
             text='A consumer says "empty" right after it has started its product, before '
@@ -587,13 +625,12 @@ N5 = Predict(
         ),
     ),
     hints=(
-        "Where: ask of each line what it starts, what it waits for, and for whom it speaks.",
-        "Rule: a tile may be filled when its last reader is done; it may be read when its data was "
-        "waited for.",
-        "A worked sibling: a letter box. It is full when the letter lies in it, not when it was "
-        "posted; and empty when the letter was taken out, not when somebody reached for it.",
+        "Where: the line that starts the product, and the line that waits for its end.",
+        "Rule: a stage is empty when its last reader is done with it, not when it has begun.",
+        "A worked sibling: a letter box is empty when the letter was taken out, not when somebody "
+        "reached for it.",
     ),
 )
 
 ITEMS = (P5, K3, F3)
-LESSON = (N5,)
+LESSON = (N5, N5b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from types import SimpleNamespace
@@ -145,12 +146,16 @@ def _rounding(causal: bool) -> Callable[..., np.ndarray]:
 
 def _arrays(rng: np.random.Generator, n: int, m: int, kind: str) -> dict[str, Any]:
     """f16 arrays. "rising": each tile has larger scores than the one before; "falling": smaller,
-    by so much that exp2 of the difference is infinite."""
-    q, k, v = (rng.standard_normal((r, D), dtype=np.float32) for r in (n, m, m))
+    by so much that exp2 of the difference is infinite. "low": all so far below 0 that exp2 of the
+    difference to a score of 0 is 0."""
+    normal: list[np.ndarray] = [rng.standard_normal((r, D), dtype=np.float32) for r in (n, m, m)]
+    q, k, v = normal
     if kind in ("rising", "falling"):
         tile = np.arange(m)[:, None] // KEYS
         tile = tile if kind == "rising" else (m - 1) // KEYS - tile
         q, k = np.abs(q), np.abs(k) * (1 + 16.0 * tile)
+    if kind == "low":
+        q, k = 2 + q / 4, k / 2 - 10
     return {
         "Q": q.astype(np.float16),
         "K": k.astype(np.float16),
@@ -165,12 +170,15 @@ def _count(n: int, noun: str) -> str:
     return f"{n} {noun if n == 1 else many}"
 
 
+KINDS = {"rising": "rising scores", "falling": "falling scores", "low": "all scores below -128"}
+
+
 def _case(rows: int) -> Callable[[np.random.Generator, Any], Case]:
     """Cases for blocks of so many queries. A size is (queries, keys, kind)."""
 
     def case(rng: np.random.Generator, size: tuple[int, int, str]) -> Case:
         n, m, kind = size
-        said = {"": "", "rising": ", rising scores", "falling": ", falling scores"}[kind]
+        said = f", {KINDS[kind]}" if kind else ""
         says = f"{_count(n, 'query')}, {_count(m, 'key')}{said}"
         return Case(says=says, grid=-(-n // rows), args=_arrays(rng, n, m, kind))
 
@@ -217,7 +225,7 @@ S2 = Order(
     topic="online_softmax",
     title="The online softmax, in order",
     notebook="06_flash_attention",
-    minutes=3,
+    minutes=4,
     points=4,
     hints=(
         "Where: ask of each line what it reads. Three read `new`, two read `keep`, one the old "
@@ -310,7 +318,7 @@ F4 = KernelItem(
     topic="missing_rescale",
     title="Right for one tile, wrong for two",
     notebook="06_flash_attention",
-    minutes=3,
+    minutes=4,
     points=4,
     hints=(
         "Where: inside the loop. Two things are summed over the tiles: `total`, and what else? "
@@ -388,7 +396,7 @@ K4 = KernelItem(
     topic="finish_the_tile",
     title="Finish the tile",
     notebook="06_flash_attention",
-    minutes=5,
+    minutes=6,
     points=6,
     hints=(
         "Where: three places. Before the maximum: which columns of `s` are no keys? In the loop: "
@@ -401,8 +409,12 @@ K4 = KernelItem(
     ),
     kernels=("attend",),
     case=_case(64),
-    sizes=((70, 130, ""), (1, 1, ""), (2, 3, ""), (64, 192, "rising")),
-    hidden=((3, 65, ""), (65, 64, ""), (130, 100, ""), (40, 200, "rising"), (16, 192, "falling")),
+    sizes=(
+        (70, 130, ""), (1, 1, ""), (2, 3, "low"), (64, 192, "rising"), (16, 129, "falling"),
+    ),
+    hidden=(
+        (3, 65, "low"), (65, 64, ""), (130, 100, ""), (40, 200, "rising"), (16, 192, "falling"),
+    ),
     expected=lambda Q, K, V, scale: plain(Q, K, V, scale)[1],
     tolerance=_rounding(False),
     runs=RACES,
@@ -416,6 +428,22 @@ K4 = KernelItem(
         ),
     ),
     wrong=(
+        Wrong(
+            says="keys are the rows of K, and there are K.rows of them: K.cols is the length of a "
+            "row",
+            when=lambda f: "right_fill(s, K.cols" in f.text,
+        ),
+        Wrong(
+            says="`right_fill` stands after the maximum: scores of keys that do not exist are 0, "
+            "and if all others are smaller, 0 is taken for the largest and nothing is left of "
+            "them. Hide them before the maximum is taken",
+            when=lambda f: "right_fill" in f.text and _before(f.text, "right_fill", "row_max("),
+        ),
+        Wrong(
+            says="`tk.row_max(s)` forgets the tiles before: if this tile's scores are much smaller "
+            "than theirs, exp2(top - new) is infinite. The new maximum is that of `s` and `top`",
+            when=lambda f: "row_max(s)" in f.text and "max(top" not in f.text,
+        ),
         Wrong(
             says="`warp.right_fill(s, n, ...)` hides columns of this tile: n counts from its first "
             "key, j * 64, and it is rows of K that end, not columns",
@@ -452,6 +480,27 @@ K4 = KernelItem(
             gives=gives(steps=(new, weigh, keep, add, product, rescale, remember)),
         ),
         Wrong(
+            says="`top` is replaced before `keep` has looked at the old one: top - new is then 0, "
+            "keep is 1, and nothing is ever rescaled",
+            gives=gives(steps=(new, weigh, remember, keep, add, rescale, product)),
+        ),
+        Wrong(
+            says="`o` is divided by the sum at every tile, and what is divided once is divided "
+            "again at the next: divide after the loop",
+            gives=gives(steps=(*without(remember), divide, remember), last=()),
+        ),
+        Wrong(
+            says="`o` is divided inside the loop: the sum is known only after the last tile",
+            when=lambda f: "        o /= total" in f.text or "        o = o / total" in f.text,
+        ),
+        Wrong(
+            says="the scores themselves are multiplied or summed: `s` must be weights by then, "
+            "exp2 of score less maximum",
+            when=lambda f: (
+                not re.search(r"exp2?\(s", f.text) and ("row_sum" in f.text or "mma_AB(o" in f.text)
+            ),
+        ),
+        Wrong(
             says="only the last tile counts: what the tiles before it gave is lost",
             gives=gives(steps=without(remember)),
         ),
@@ -478,7 +527,7 @@ K4 = KernelItem(
             error="TK503 TK513",
         ),
     ),
-)
+)  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------ K4b
@@ -538,7 +587,7 @@ K4b = KernelItem(
     topic="causal",
     title="Nobody looks ahead",
     notebook="06_flash_attention",
-    minutes=5,
+    minutes=6,
     points=3,
     optional=True,
     hints=(
@@ -568,6 +617,11 @@ K4b = KernelItem(
         ),
     ),
     wrong=(
+        Wrong(
+            says="the loop ends a tile too early: the queries of block b reach into tile b, so "
+            "that they need tiles 0 to b, which are b + 1",
+            when=lambda f: bool(re.search(r"(= |range\(|max\()blockIdx\.x[),\n]", f.text)),
+        ),
         Wrong(
             says="this is attention over all keys: query i may see keys 0 to i only",
             gives=lambda Q, K, V, scale: plain(Q, K, V, scale)[1],

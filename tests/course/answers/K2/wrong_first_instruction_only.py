@@ -1,4 +1,4 @@
-# words: never stored
+# words: need places of their own
 import tklearn as tk
 from tklearn import blockIdx, laneid, warp
 

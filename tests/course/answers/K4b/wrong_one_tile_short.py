@@ -1,4 +1,4 @@
-# words: should be
+# words: the loop ends a tile too early
 import tklearn as tk
 from tklearn import block, blockIdx, laneid, threadIdx, warp, warpid
 

@@ -1,4 +1,4 @@
 # words: cannot hide all
 import tklearn as tk
 
-tk.predict("P5", one=4800, two=2000, three=2000, first=400)
+tk.predict("P5", one=3600, two=1600, three=1600, first=400)

@@ -1,4 +1,4 @@
 # words: products take time
 import tklearn as tk
 
-tk.predict("P5", one=3200, two=2600, three=2000, first=400)
+tk.predict("P5", one=2400, two=2000, three=1600, first=400)

@@ -1,4 +1,4 @@
-# words: under way together
+# words: not each step waits for a whole copy
 import tklearn as tk
 
-tk.predict("P5", one=4800, two=3400, three=2000, first=400)
+tk.predict("P5", one=3600, two=2600, three=1600, first=400)

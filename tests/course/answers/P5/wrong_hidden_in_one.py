@@ -1,4 +1,4 @@
 # words: no room for the next tile
 import tklearn as tk
 
-tk.predict("P5", one=2000, two=2600, three=2000, first=400)
+tk.predict("P5", one=1600, two=2000, three=1600, first=400)

@@ -1,4 +1,4 @@
 # words: no prediction for three
 import tklearn as tk
 
-tk.predict("P5", one=4800, two=2600, first=400)
+tk.predict("P5", one=3600, two=2000, first=400)

@@ -1,3 +1,4 @@
+# words: stands after the maximum
 import tklearn as tk
 from tklearn import block, blockIdx, laneid, threadIdx, warp, warpid
 
@@ -30,8 +31,8 @@ def attend(Q: tk.gl_hf, K: tk.gl_hf, V: tk.gl_hf, O: tk.gl_fl, scale: tk.f32):
         warp.mma_ABt(s, q, k)
         s *= scale
         new = tk.row_max(s, top)
+        warp.right_fill(s, K.rows - j * 64, -1e30)
         s = tk.exp2(s - new)
-        warp.right_fill(s, K.rows - j * 64, 0.0)
         keep = tk.exp2(top - new)
         total = total * keep + tk.row_sum(s)
         o *= keep
