@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from lab_kit import arrives, browser, press, said, shot
 from test_timeline import fault, one_barrier, pipeline, run
-from test_viz_lab import arrives, browser, lab, open_and_run, press, said, shot
+from test_viz_lab import lab, open_and_run
 
 from tklearn import viz
 from tklearn.lang.errors import Race

@@ -7,18 +7,14 @@ without a network too) the picture must be there instead.
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from lab_kit import READY, arrives, browser, open_page, press, said, served, shot
 
 import tklearn as tk
 from tklearn.lang import layouts
@@ -30,10 +26,8 @@ from tklearn.viz.coalescing import coalescing, sector_map
 from tklearn.viz.layout import layout, ownership
 from tklearn.viz.swizzle import address_map, swizzle
 
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+__all__ = ["browser"]  # a fixture
+
 CELLS = [
     """
 import numpy as np
@@ -65,26 +59,6 @@ f = viz.roofline(gemm, [DEVICES["H200"], DEVICES["T4"]]).widget()
 f""",
     'print("all cells ran")',
 ]
-FIND = """async () => {
-  const app = window.jupyterapp;
-  await app.restored;
-  for (let i = 0; i < 200; i++) {
-    window.book = [...app.shell.widgets("main")].find(w => w.context && w.content?.widgets);
-    if (window.book) break;
-    await new Promise(r => setTimeout(r, 50));
-  }
-  await book.context.ready;
-  await book.sessionContext.ready;
-  await book.sessionContext.session.kernel.info;
-}"""
-ASK = """async code => {
-  const kernel = book.sessionContext.session.kernel;
-  const run = kernel.requestExecute({ code });
-  let text = "";
-  run.onIOPub = m => { if (m.header.msg_type === "stream") text += m.content.text; };
-  await run.done;
-  return text.trim();
-}"""
 
 
 # --------------------------------------------------------------------------- without a browser
@@ -181,94 +155,20 @@ def lab(tmp_path_factory) -> Iterator[Lab]:
     for name, cells in books.items():
         book = new_notebook(metadata=spec, cells=[new_code_cell(c.strip()) for c in cells])
         nbformat.write(book, home / "work" / f"{name}.ipynb")
-    settings = home / "settings" / "@jupyterlab"
-    for name, text in (
-        ("notebook-extension/tracker", '{"windowingMode": "none"}'),
-        ("apputils-extension/notification", '{"fetchNews": "false", "checkForUpdates": false}'),
-    ):
-        path = settings / f"{name}.jupyterlab-settings"
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    folders = {
-        "JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "run",
-        "JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "spaces",
-        "IPYTHONDIR": "ipython",
-    }  # fmt: skip
-    env = os.environ | {k: str(home / v) for k, v in folders.items()}
-    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--expose-app-in-browser",
-        "--allow-root", f"--port={port}", "--ServerApp.port_retries=0",
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
         "--IdentityProvider.token=figures", f"--ServerApp.root_dir={home / 'work'}",
     ]  # fmt: skip
-    with (home / "log").open("w") as log:
-        server = subprocess.Popen(command, env=env, stdout=log, stderr=log)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(f"{address}/api?token=figures", timeout=2).read()
-                break
-            except OSError:
-                assert server.poll() is None, (home / "log").read_text()
-                time.sleep(0.2)
-        yield Lab(home / "work", address)
-    finally:
-        server.terminate()
-        server.wait(20)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    from tklearn.doctor import find_chromium
-
-    with sync_playwright() as p:
-        b = p.chromium.launch(executable_path=find_chromium(), args=FLAGS)
-        yield b
-        b.close()
+    with served(command, home, home) as address:
+        yield Lab(home / "work", address.partition("/lab")[0])
 
 
 def open_and_run(browser: Any, address: str, refused: str = "") -> Any:
     """A page with the notebook run; requests that leave this machine, or hold `refused`, fail."""
-    context = browser.new_context(viewport={"width": 1300, "height": 1000})
-    context.set_default_timeout(60_000)
-    context.route(
-        lambda url: "//127.0.0.1:" not in url or bool(refused and refused in url),
-        lambda route: route.abort(),
-    )
-    page = context.new_page()
-    page.goto(address)
-    page.wait_for_function("window.jupyterapp")
-    page.evaluate(FIND)
+    page = open_page(browser, address, refused)
     page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
     page.get_by_text("all cells ran", exact=True).wait_for()
     return page
-
-
-def shot(page: Any, name: str) -> None:
-    """A screenshot where TKLEARN_SHOTS says that somebody wants to look."""
-    folder = os.environ.get("TKLEARN_SHOTS")
-    if folder:
-        page.screenshot(path=f"{folder}/{name}.png")
-
-
-def arrives(page: Any, code: str, want: str) -> None:
-    """What `code` prints becomes `want`: a widget sends its state when its last one has arrived."""
-    for _ in range(100):
-        got = page.evaluate(ASK, code)
-        if got == want:
-            return
-        page.wait_for_timeout(100)
-    assert got == want
-
-
-def said(box: Any) -> str:
-    return box.locator(".say").inner_text()
 
 
 def cells(box: Any) -> dict[tuple[int, int], str]:
@@ -277,12 +177,6 @@ def cells(box: Any) -> dict[tuple[int, int], str]:
         "all => all.map(x => [x.dataset.at, (x.firstChild || x).textContent])"
     )
     return {tuple(int(i) for i in at.split(",")): text for at, text in found if text}
-
-
-def press(page: Any, *keys: str) -> None:
-    """Keys go to whatever has the focus: JupyterLab must not take them."""
-    for key in keys:
-        page.keyboard.press(key)
 
 
 @pytest.fixture(scope="module")
@@ -453,7 +347,7 @@ def test_a_saved_notebook_shows_pictures(browser, lab) -> None:
     page.reload()
     page.locator(".tkx").nth(5).wait_for()
     assert not any(x.is_visible() for x in page.locator("[id^=tk-still] > img").all())
-    page.evaluate(FIND)
+    page.evaluate(READY)
     page.evaluate("book.sessionContext.shutdown()")
     page.reload()
     pictures_only(page)
