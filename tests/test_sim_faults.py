@@ -274,6 +274,21 @@ def test_a_warp_is_not_sent_to_synchronise_what_the_block_shares(where):
         assert "lane 1 of warp 0 reads s[0], which lane 0 wrote" in e.message
 
 
+@tk.kernel(warps=2)
+def together(x: tk.gl_fl, y: tk.gl_fl):
+    s = tk.shared(tk.st_fl(32, 16))
+    t = tk.rt_fl(16, 16)
+    block.load(s, x, (0, 0))
+    warp.load(t, s.subtile(16, 16, (warpid(), 0)))
+    warp.store(y, t, (warpid(), 0))
+
+
+def test_what_the_block_brings_takes_a_barrier_of_the_block():
+    e = fault("TK501", together, 1, f32(32, 16), f32(32, 16))
+    assert "put block.sync() between" in e.hint
+    assert "warp.sync()" not in e.hint
+
+
 @tk.kernel(threads=32)
 def shuffle_orders_nothing(x: tk.gl_fl, y: tk.gl_fl):
     s = tk.shared_array(tk.f32, 32)

@@ -143,6 +143,8 @@ def test_rules_and_work() -> None:
     twice_stored = GOOD.replace("y[i] = x[i] * F", "y[i] = x[i] * F\n    y[i] = x[i] * F")
     verdict = judged(twice(work=(work,)), answer(GOOD))
     assert verdict.passed, verdict
+    assert "requests: 7 (up to 9 give all points)" in verdict.message
+    assert "needed" not in verdict.message, "more than needed and good is no fault"
     verdict = judged(twice(work=(work,)), answer(twice_stored))
     assert not verdict
     assert 0 < verdict.score < 4
@@ -150,7 +152,7 @@ def test_rules_and_work() -> None:
     assert [work.share(r) for r in (1, 1.5, 2, 2.5, 3)] == [1, 1, 0.5, 0, 0]
     rule = Rule(says="no warp.sync", holds=lambda f: not f.calls["warp.sync"])
     verdict = judged(twice(rules=(rule,)), answer("warp.sync()\n" + GOOD))
-    assert "the results are right, but: no warp.sync" in verdict.message
+    assert "the results are right, but this must hold, too: no warp.sync" in verdict.message
     assert verdict.score == 0
 
 

@@ -27,6 +27,7 @@ UNSEEN = (
     "on a hidden test, at a size that is not shown: try sizes that are no multiple of the tile or "
     "of the block, and 1, 2 and 3"
 )
+NOT_IT = ": "  # between a wrong prediction and what is said to it
 UNORDERED = ("TK500", "TK501", "TK502")  # races: results may be right by luck
 # By size in bytes; as floats they are quiet NaNs, which no operation makes.
 POISON = {1: 0xA7, 2: 0x7FE7, 4: 0x7FE7A7A7, 8: 0x7FFFA7A7A7A7A7A7}
@@ -284,7 +285,9 @@ def judge(item: KernelItem, answer: Answer, cases: list[Case], outcomes: list[Ou
     for rule in item.rules:
         if not rule.holds(facts):
             wrong = _misconception(item, facts, None, None, "", right=True)
-            return replace(no, message=wrong or f"the results are right, but: {rule.says}")
+            return replace(
+                no, message=wrong or f"the results are right, but this must hold, too: {rule.says}"
+            )
     return _scored(item, cases, outcomes, facts, no)
 
 
@@ -459,7 +462,7 @@ def _luck(item: KernelItem, case: Case, got: Outcome) -> str:
         for _, out in got.lucky
     )
     if not right:
-        return f"Without checks it gives wrong numbers in {len(got.lucky)} orders of its warps."
+        return f"Without checks it gives wrong numbers in all {len(got.lucky)} orders of its warps."
     return (
         f"Without checks it gives the right numbers in {right} of {len(got.lucky)} orders of its "
         "warps: that a run was right does not show that there is no race."
@@ -471,30 +474,31 @@ def _scored(
 ) -> Verdict:
     """All is right: the points by counted work, which is not told of hidden tests."""
     seen = cases[0].seen
-    share, parts = 1.0, []
+    share = 1.0
+    parts: list[tuple[bool, str]] = []
     for w in item.work:
         ideal = sum(w.ideal(c) for c in cases)
         count = sum(o.total.get(m, 0) for o in outcomes for m in w.metrics)
-        ratio = count / ideal
+        ratio, most = count / ideal, f"up to {w.full * ideal:,.0f} give all points"
+        good = w.share(ratio) >= 1.0
         share = min(share, w.share(ratio))
-        parts.append(
-            f"{w.says}: {count:,}, {ratio:.2f} times the {ideal:,.0f} needed at least "
-            f"(all points up to {w.full:g} times)"
-        )
+        much = "" if good else f", {ratio:.2f} times the {ideal:,.0f} needed at least"
+        parts.append((good, f"{w.says}: {count:,}{much} ({most})"))
     runs = sum(len(o.outputs) for o in outcomes)
     right = f"right: {', '.join(c.says for c in cases)}; no fault in {runs} runs"
     costs = "the results are right, but they cost too much"
+    told = [text for good, text in parts if good == (share >= 1.0)]
     if not seen:
-        parts = []
+        told = []
         right = f"right, on {len(cases)} tests, hidden ones among them"
         costs = "the results are right, on hidden tests, too, but they cost too much"
     if share >= 1.0:
-        return replace(no, passed=True, score=float(item.points), message=_joined(right, *parts))
+        return replace(no, passed=True, score=float(item.points), message=_joined(right, *told))
     says = _misconception(item, facts, None, None, "", right=True)
     return replace(
         no,
         score=round(item.points * share, 2),
-        message=_joined(says, costs, *parts),
+        message=_joined(says, costs, *told),
     )
 
 
@@ -537,7 +541,8 @@ def judge_predictions(item: Predict, answer: Answer) -> Verdict:
             for says, f in q.wrong.items()
             if _right(f(**params), said, q.within) and not _right(truth, f(**params), q.within)
         )
-        lines.append(f"{q.name}: {said} is not it. {next(told, '')}".rstrip())
+        why = next(told, "")
+        lines.append(f"{q.name}: {said} is not it{NOT_IT if why else '.'}{why}")
     score = round(item.points * (0.5 + 0.5 * first / len(item.questions)), 2)
     lines.append(f"{first} of {len(item.questions)} first answers were right")
     return replace(no, passed=good, score=score, message="\n".join(lines))

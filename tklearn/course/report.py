@@ -62,6 +62,7 @@ def seen(item: str, said: dict[str, Any]) -> dict[str, int]:
     Found here, where the learner's own numbers are known, by the process that checks.
     """
     from tklearn.course import attempts, worker
+    from tklearn.course.engine import NOT_IT
     from tklearn.course.extract import Answer
     from tklearn.course.item import Predict
     from tklearn.course.items import ITEMS
@@ -79,7 +80,7 @@ def seen(item: str, said: dict[str, Any]) -> dict[str, int]:
         if line.startswith(f"{q.name}: {said[q.name]} is right."):
             out[q.name] = 0
         else:
-            told = line.partition(" is not it. ")[2]
+            told = line.partition(f" is not it{NOT_IT}")[2]
             kinds = [says.partition("\n")[0].rstrip() for says in q.wrong]
             out[q.name] = kinds.index(told) + 1 if told in kinds else -1
     return out

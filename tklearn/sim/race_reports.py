@@ -141,16 +141,22 @@ def _order_lanes(w: Any, s: Any, site: Any) -> str:
     hint = _order(w, s, site)
     if w.launch.agents.warps == 1:
         return hint.replace("block.sync()", "warp.sync()")
-    if "block.sync()" in hint and not _all_barriers(w):
+    together = any(_operation(x).startswith(("block.", "warpgroup.")) for x in (s, site))
+    if "block.sync()" in hint and not together and not _all_barriers(w):
         hint += "; warp.sync() is enough only where no warp reads what another one stores"
     return hint
+
+
+def _operation(site: Any) -> str:
+    """The name of the operation at a place, "" for an access by index."""
+    return getattr(getattr(site.node, "op", None), "name", "")
 
 
 def _all_barriers(w: Any) -> list[Any]:
     """Where the kernel's warps meet; of a block of one warp, where its lanes do."""
     meet = ["block.sync", "warpgroup.sync"] + ["warp.sync"] * (w.launch.agents.warps == 1)
     sites = w.launch.code.sites
-    return [x for x in sites if getattr(getattr(x.node, "op", None), "name", "") in meet]
+    return [x for x in sites if _operation(x) in meet]
 
 
 def _barriers(w: Any, a: Any, b: Any) -> list[Any]:
@@ -162,7 +168,7 @@ def _barriers(w: Any, a: Any, b: Any) -> list[Any]:
 
 def _order(w: Any, s: Any, site: Any) -> str:
     """What to write between plain accesses of two warps, first at `site`, then at `s`."""
-    if "async" in getattr(getattr(site.node, "op", None), "name", ""):
+    if "async" in _operation(site):
         return "wait_group is for the warp's own copies only: put block.sync() after it"
     if site.line == s.line:
         return "let each thread use an element of its own, or use an atomic"
