@@ -113,6 +113,7 @@ def test_a_round_through_canvas(right: dict[str, Any], tmp_path: Path) -> None:
     page = (tmp_path / "index.html").read_text("utf-8")
     assert "Of nobody in the class list: x_995_7_stranger.zip." in page
     assert "Nothing from Student, Test." in page
+    assert ">Müller, Änne</a>" in page, "by their names, not by their files'"
 
 
 def test_a_round_through_moodle(right: dict[str, Any], tmp_path: Path) -> None:

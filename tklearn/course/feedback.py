@@ -125,18 +125,21 @@ def _title(name: str) -> str:
 
 
 def overview(
-    rows: list[tuple[str, dict[str, Any]]], said: str, counts: list[dict[str, Any] | None]
-) -> str:
+    rows: list[tuple[str, dict[str, Any]]], said: str, counts: list[dict[str, Any] | None],
+    names: dict[str, str] | None = None,
+) -> str:  # fmt: skip
     """The instructor's page: a line for each (page's file, result), and how each exercise went.
 
     counts: for each learner of the class the result that counts, None where nothing was handed in.
+    names: of learners, by the names of the submissions that count for them.
     """
     e = html.escape
     lines = []
-    for file, r in sorted(rows, key=lambda x: who(x[1]).lower()):
+    called = {r["name"]: (names or {}).get(r["name"], who(r)) for _, r in rows}
+    for file, r in sorted(rows, key=lambda x: called[x[1]["name"]].lower()):
         points = e(r["problem"]) if r["problem"] else f"{score(r):g} of {full()}"
         notes = "; ".join(r["notes"])
-        link = f'<a href="feedback/{e(file)}.html">{e(who(r))}</a>'
+        link = f'<a href="feedback/{e(file)}.html">{e(called[r["name"]])}</a>'
         lines.append(f"<tr><td>{link}</td><td>{points}</td><td>{e(notes)}</td></tr>")
     good = [r for r in counts if r is not None and not r["problem"]]
     exercises = []

@@ -458,4 +458,5 @@ def _report(
     if nobody:
         told(f"of nobody in the class list, see index.html: {len(nobody)}")
     counts = [r for _, r in (group or rows)]
-    write(out / "index.html", feedback.overview(files, said, counts))
+    names = {r["name"]: who.name for who, r in group if r is not None and who.name}
+    write(out / "index.html", feedback.overview(files, said, counts, names))

@@ -34,6 +34,7 @@ PORT = 8765
 LEARNERS = 2_000
 REPORT = 20_000  # bytes
 REFRESH = 4  # seconds
+NARROW = '<td style="white-space:nowrap">'
 BAR = '<span style="display:inline-block;height:.8em;background:{};width:{:.1f}em"></span>'
 
 
@@ -111,7 +112,7 @@ class Board:
             tried = sum(r.tries > 0 and not r.passed for r in rows)
             bars = BAR.format("#009E73", passed / widest) + BAR.format("#E69F00", tried / widest)
             cells = f"<td>{it.id}</td><td>{html.escape(it.title)}</td><td>{bars}</td>"
-            lines.append(f"<tr>{cells}<td>{passed} passed, {tried} trying</td></tr>")
+            lines.append(f"<tr>{cells}{NARROW}{passed} passed, {tried} trying</td></tr>")
         return f"<h2>Progress</h2><table>{''.join(lines)}</table>"
 
     def _failures(self) -> str:
