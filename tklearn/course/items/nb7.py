@@ -460,8 +460,10 @@ def _of(kernel: str) -> str:
 RIDGE = devices.device(DEFAULT).tensor_flops / devices.device(DEFAULT).dram_bytes_per_s
 WHICH = ("memory", "tensor cores")
 EVERY = {
-    "a product does much arithmetic, and the smaller it is, the fewer operations there are for "
-    "each byte": lambda: "tensor cores",
+    "a product does much arithmetic, but the smaller it is, the fewer operations there are for "
+    "each byte: compare 128 with the n in the last line that the cell above prints": (
+        lambda: "tensor cores"
+    ),
 }
 N7 = Predict(
     id="N7",
