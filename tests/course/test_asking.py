@@ -122,11 +122,14 @@ def test_an_error_in_the_newest_cell_is_told() -> None:
     """The kernel of the cell before is still there, and is what is checked."""
     space = run([GOOD], "one")
     bad = GOOD.replace("for i in", "for i in in")
-    for cells, older in (([GOOD], False), ([GOOD, bad], True), ([bad, GOOD, "copy"], False)):
+    inside = "if True:\n" + GOOD.replace("\n", "\n    ")
+    for cells, older in (
+        ([GOOD], False), ([GOOD, bad], True), ([bad, GOOD, "copy"], False), ([bad, inside], False)
+    ):  # fmt: skip
         space["In"] = ["", *cells]
         verdict = checked(space, "tk.check('M1')")
         assert verdict.passed
-        assert ("ended in an error: an older one was checked" in str(verdict)) == older
+        assert ("an older 'copy' was checked: did the newest" in str(verdict)) == older
     space["In"] = "no list"
     assert checked(space, "tk.check('M1')").passed
 
@@ -147,7 +150,7 @@ def test_an_older_cell_in_a_real_kernel(tmp_path: Path) -> None:
         client.stop_channels()
         owner.shutdown_kernel(now=True)
     assert "SyntaxError" in " ".join(said)
-    assert "an older one was checked" in said[-2] + said[-1]
+    assert "an older 'copy' was checked" in said[-2] + said[-1]
 
 
 # --------------------------------------------------------------------------------- places and files

@@ -75,9 +75,9 @@ def _older(given: Answer, cells: Any) -> tuple[str, ...]:
     if not isinstance(cells, list):
         return ()
     for name, piece in given.pieces.items():
-        newest = next((c for c in reversed(cells) if f"def {name}(" in str(c)), piece.text)
-        if piece.text.strip() not in newest:
-            return (f"the newest cell with '{name}' ended in an error: an older one was checked",)
+        newest = next((str(c) for c in reversed(cells) if f"def {name}(" in str(c)), piece.text)
+        if "".join(piece.text.split()) not in "".join(newest.split()):
+            return (f"an older '{name}' was checked: did the newest cell with it end in an error?",)
     return ()
 
 
