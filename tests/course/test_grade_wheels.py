@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from course_kit import ROOT
@@ -115,3 +118,20 @@ def test_what_cannot_be(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheels, "LARGEST", 500)
     with pytest.raises(wheels.Problem, match="more than 1 GiB a learner"):
         wheels.wheels(root, root, run=Index())
+
+
+def test_a_driver_without_wheels_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a network, a laptop with an NVIDIA driver asks for nothing that is not there."""
+    loader = importlib.machinery.SourceFileLoader("course_script", str(ROOT / "course"))
+    spec = importlib.util.spec_from_loader("course_script", loader)
+    assert spec is not None
+    course: Any = importlib.util.module_from_spec(spec)
+    loader.exec_module(course)
+    monkeypatch.setattr(course, "HERE", str(tmp_path))
+    monkeypatch.setattr(course, "driver_extra", lambda: "gpu")
+    monkeypatch.setattr(course.sys, "platform", "linux")
+    assert course.with_cuda("lab", ["lab"]) == ["gpu", "lab"]
+    (tmp_path / "wheels").mkdir()
+    assert course.with_cuda("lab", ["lab"]) == ["lab"]
+    (tmp_path / "wheels" / "cupy_cuda13x-14.2.0-cp312-cp312-win_amd64.whl").touch()
+    assert course.with_cuda("lab", ["lab"]) == ["gpu", "lab"]
