@@ -172,8 +172,8 @@ SWIGLU = _item(
     runs=PLAIN,
     work=(
         _read_once(
-            "sectors read and written (a, b and y once: neighbouring lanes, neighbouring numbers, and "
-            "what is needed twice, as a[i], kept in a name)",
+            "sectors read and written (a, b and y once: neighbouring lanes, neighbouring numbers, "
+            "and what is needed twice, as a[i], kept in a name)",
             lambda c: 3 * _sectors(c.args["a"][None]),
             full=1.4,
         ),
