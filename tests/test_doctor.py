@@ -18,7 +18,7 @@ GPU_WHEELS = {
     "nvidia-cuda-nvrtc": "13.0.88",
     "nvidia-cuda-runtime": "13.0.96",
 }
-LEARNER = {"numpy": "2.5.5", "jupyterlab": "4.6.6"}
+LEARNER = {"numpy": "2.5.5", "jupyterlab": "4.6.6", "anywidget": "0.11.0"}
 
 
 def machine(

@@ -325,15 +325,16 @@ def _nvcc_fact(look: Look) -> Fact:
 
 
 def _tool_parts(look: Look, course: str) -> tuple[list[Fact], list[Skip]]:
-    """Facts on torch, numba, JupyterLab, Chromium, bubblewrap; what their absence leaves out."""
+    """Facts on torch, numba, Jupyter, Chromium, bubblewrap; what their absence leaves out."""
     torch, lab = look.version("torch"), look.version("jupyterlab")
-    numba = look.version("numba")
+    numba, widgets = look.version("numba"), look.version("anywidget")
     chromium, playwright = find_chromium(look), look.version("playwright")
     bwrap = bwrap_problem(look)
     facts = [
         Fact("torch", torch or "not installed", bool(torch)),
         Fact("numba", numba or "not installed", bool(numba)),
         Fact("JupyterLab", lab or "not installed", bool(lab)),
+        Fact("anywidget", widgets or "not installed", bool(widgets)),
         Fact("Chromium", chromium or "not found", bool(chromium)),
         Fact("bubblewrap", bwrap or "works", not bwrap),
     ]
@@ -343,8 +344,10 @@ def _tool_parts(look: Look, course: str) -> tuple[list[Fact], list[Skip]]:
     if not numba:
         why = "numba is not installed; NumPy gives the same bits in four times the time"
         skips.append(Skip('fast mma="exact"', why, f"{course} --extra numba"))
-    if not lab:
+    if not lab and not {"COLAB_RELEASE_TAG", "VSCODE_PID"} & set(look.env):
         skips.append(Skip("notebooks", "JupyterLab is not installed", course))
+    if not widgets:
+        skips.append(Skip("widgets", "anywidget is not installed; pictures come instead", course))
     if not (chromium and playwright):
         missing = [n for n, v in (("Chromium", chromium), ("playwright", playwright)) if not v]
         mend = "" if playwright else f"{course} --extra dev"

@@ -92,7 +92,7 @@ class Elsewhere:
         km = KernelManager(kernel_name="elsewhere", kernel_spec_manager=specs)
         where = {"metadata": {"path": str(cwd)}}
         try:
-            NotebookClient(book, km=km, timeout=120, resources=where).execute()
+            NotebookClient(book, km=km, timeout=400, resources=where).execute()
         finally:
             km.shutdown_kernel(now=True)
         return book

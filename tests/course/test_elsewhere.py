@@ -19,6 +19,8 @@ from course_kit import code
 from elsewhere_kit import COLAB, ROOT, Elsewhere, first_cell, outputs, pip
 from nbclient.exceptions import CellExecutionError
 
+from tklearn.doctor import Look, examine
+
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 EVERY = [*NOTEBOOKS, *(p for d in ("exercises", "solutions") for p in (ROOT / d).glob("*.ipynb"))]
 PINS = ROOT / "tests" / "data" / "colab.txt"
@@ -168,3 +170,13 @@ def test_no_pip(tmp_path: Path) -> None:
     (tmp_path / "tklearn-0.1.0-py3-none-any (1).whl").touch()  # uploaded twice
     said = tell(sys.executable, CELL, tmp_path, *BARE)
     assert f"{tmp_path / 'tklearn-0.1.0-py3-none-any.whl'} anywidget\n" in said
+
+
+@pytest.mark.parametrize("name", ["COLAB_RELEASE_TAG", "VSCODE_PID"])
+def test_the_doctor_knows_who_opens_notebooks(name: str) -> None:
+    def left_out(env: dict[str, str]) -> set[str]:
+        look = Look(which=lambda _: None, run=lambda _: None, version=lambda _: None, env=env)
+        return {skip.what for skip in examine(look).skips}
+
+    assert left_out({}) - left_out({name: "1"}) == {"notebooks"}
+    assert "widgets" in left_out({name: "1"})
