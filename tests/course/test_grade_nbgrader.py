@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("nbgrader") is None, reason="nbgrader is not installed"
 )
 ITEM = ITEMS["M1"]
+P3 = ITEMS["P3"]
 
 
 def nbgrader(folder: Path, *words: str) -> None:
@@ -37,7 +38,8 @@ def nbgrader(folder: Path, *words: str) -> None:
 def test_generate_assignment_and_autograde(tmp_path: Path) -> None:
     source = tmp_path / "source" / "nb1"
     source.mkdir(parents=True)
-    shutil.copy(ROOT / "solutions" / ITEM.file, source)
+    for item in (ITEM, P3):
+        shutil.copy(ROOT / "solutions" / item.file, source)
     nbgrader(tmp_path, "generate_assignment", "nb1")
     released = tmp_path / "release" / "nb1" / ITEM.file
     text = "\n".join(code(released))
@@ -62,11 +64,21 @@ def test_generate_assignment_and_autograde(tmp_path: Path) -> None:
         place = tmp_path / "submitted" / learner / "nb1" / ITEM.file
         place.parent.mkdir(parents=True)
         place.write_text(json.dumps(book), encoding="utf-8")
+        predicted = tmp_path / "submitted" / learner / "nb1" / P3.file
+        solution = (ROOT / "solutions" / P3.file).read_text(encoding="utf-8")
+        wrong = solution.replace("f = 1, 4,", "f = 7, 4,") if learner == "ann" else solution
+        assert (wrong != solution) == (learner == "ann")
+        predicted.write_text(wrong, encoding="utf-8")
     nbgrader(tmp_path, "autograde", "nb1")
     with sqlite3.connect(tmp_path / "gradebook.db") as db:
         rows = db.execute(
-            "select sa.student_id, g.auto_score from grade g "
+            "select sa.student_id, n.name, g.auto_score from grade g "
             "join submitted_notebook sn on g.notebook_id = sn.id "
-            "join submitted_assignment sa on sn.assignment_id = sa.id"
+            "join submitted_assignment sa on sn.assignment_id = sa.id "
+            "join notebook n on sn.notebook_id = n.id"
         ).fetchall()
-    assert dict(rows) == {"ann": float(ITEM.points), "bob": 0.0, "eve": 0.0}
+    scores = {(who, book.partition("_")[0]): score for who, book, score in rows}
+    full = float(ITEM.points)
+    assert [scores[w, "M1"] for w in ("ann", "bob", "eve")] == [full, 0.0, 0.0]
+    ann, bob, eve = (scores[w, "P3"] for w in ("ann", "bob", "eve"))
+    assert bob == eve == float(P3.points) > ann > 0, "nobody has the first answers of another"

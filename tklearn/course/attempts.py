@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,10 @@ LINE = 400_000  # bytes of an event
 
 def folder() -> Path:
     """Where the file lies: TKLEARN_COURSE_DIR, else .tklearn in the course that holds the working
-    folder, else the user's data folder."""
+    folder, else the user's data folder. While nbgrader grades, a folder of this process alone: a
+    learner's first predictions must not be those of the learner before, or of the grader."""
+    if os.environ.get("NBGRADER_EXECUTION") == "autograde":
+        return Path(_of_this_process().name)
     if own := os.environ.get("TKLEARN_COURSE_DIR"):
         return Path(own)
     root = course()
@@ -38,6 +43,11 @@ def folder() -> Path:
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "tklearn"
     return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "tklearn"
+
+
+@cache
+def _of_this_process() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tklearn-")
 
 
 def course() -> Path | None:
