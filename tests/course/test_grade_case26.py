@@ -102,12 +102,14 @@ pictures = {
     "timeline": viz.timeline(steps),
 }
 """
-ONE_DISPLAY = """
+WIDGET = """
+w = pictures["{name}"].widget()
 with capture_output() as shown:
-    display(pictures["{name}"].widget())
+    display(w)
 (bundle,) = shown.outputs  # one display, at once
 assert "<img alt=" in bundle.data["text/html"], "with the picture in it"
 assert bundle.data["text/plain"]
+w
 """
 SLOW = """
 import time
@@ -126,10 +128,10 @@ def test_widgets_and_slow_cells_in_nbval(tmp_path: Path) -> None:
     A widget is one display that holds its picture, so nothing comes later, and a simulation of any
     length is waited for before the outputs are.
     """
-    shown = [f'pictures["{n}"]' + end for n in NAMES for end in (".widget()", "")]
+    shown = [WIDGET.format(name=n) for n in NAMES]
     asked = ['tk.predict("P1")', 'tk.check("M1")', "tk.doctor()", "run", "turn.show()"]
-    one = [ONE_DISPLAY.format(name=n) for n in NAMES]
-    book = new_notebook(cells=[new_code_cell(c) for c in (FIGURES, *shown, *asked, *one, SLOW)])
+    asked += [f'pictures["{n}"]' for n in NAMES]
+    book = new_notebook(cells=[new_code_cell(c) for c in (FIGURES, *shown, *asked, SLOW)])
     for cell in book.cells:
         cell.execution_count = 1
     nbformat.write(book, tmp_path / "all_figures.ipynb")
@@ -298,15 +300,18 @@ def solved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "notebooks")
 
 
-def run_on(t4: t4_kit.T4, path: Path) -> dict[str, Any]:
+def run_on(t4: t4_kit.T4, path: Path, everywhere: bool) -> dict[str, Any]:
     """Runs a notebook on the T4 and compiles each kernel that it launches for sm_75.
 
-    Where the T4 refuses one, it names the line and the simulator.
+    Where the T4 refuses one, the cell or the text right above it (`everywhere`: any text) must say
+    that it stays on the simulator, and why.
     """
     space: dict[str, Any] = {"__name__": "__main__"}
+    above = ""
     for i, c in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
         words = "".join(c["source"])
         if c["cell_type"] == "markdown":
+            above += words
             continue
         t4.simulated.clear()
         run_cell(words, f"{path.stem}-{i}", space)
@@ -314,13 +319,18 @@ def run_on(t4: t4_kit.T4, path: Path) -> dict[str, Any]:
             assert e.code == "TK422", f"{name}: {e}"
             assert e.loc is not None
             assert "simulator" in str(e)
+            said = above + words
+            assert "simulator" in said, f"cell {i} does not say why {name} stays there"
+            assert "sm_90" in said or "Hopper" in said, f"cell {i} does not say what {name} needs"
+        if not everywhere:
+            above = ""
     return space
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem[:2])
 def test_a_lesson_on_a_t4(t4: t4_kit.T4, path: Path, solved: None) -> None:
     """Each cell runs, each comparison is measured on the card, what cannot run there says why."""
-    space = run_on(t4, path)
+    space = run_on(t4, path, everywhere=False)
     assert t4.launched, "nothing was measured"
     for v in space.values():
         if isinstance(v, Comparison):
@@ -334,7 +344,7 @@ def test_a_lesson_on_a_t4(t4: t4_kit.T4, path: Path, solved: None) -> None:
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda p: p.stem)
 def test_a_solution_on_a_t4(t4: t4_kit.T4, path: Path, solved: None) -> None:
     """Exercises are answered on the simulator; their kernels compile, or the text says why not."""
-    run_on(t4, path)
+    run_on(t4, path, everywhere=True)
     assert not t4.launched
 
 
