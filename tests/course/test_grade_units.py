@@ -413,10 +413,13 @@ def test_pages_show_hostile_text_as_text() -> None:
 def test_the_overview_counts_the_class() -> None:
     """Ann passed, Bob's file cannot be read, Zoë handed in nothing."""
     results = [result("a.zip", "17"), result("b.zip", "18", problem="damaged", items={})]
+    results[0]["items"]["P3"]["hints"] = 2
     counts = [r for _, r in feedback.by_learner(results, CLASS)]
     page = feedback.overview([(r["name"], r) for r in results], "", counts)
     assert "passed, of the class" in page
-    assert re.search(r'<td>P3</td><td>[^<]*</td><td class="n">1 of 3</td><td class="n">1<', page)
+    assert "took hints" in page
+    row = page.partition("<td>P3</td>")[2].partition("</tr>")[0]
+    assert re.findall('class="n">([^<]*)', row) == ["1 of 3", "1", "1"]
 
 
 def test_a_picture_of_the_failure_is_in_the_page(grader: marking.Grader) -> None:

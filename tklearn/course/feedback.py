@@ -96,7 +96,8 @@ def page(result: dict[str, Any], weaker: str = "") -> str:
     rows = []
     for name, i in result["items"].items():
         ahead = " (if ahead)" if i["optional"] else ""
-        cells = f'<td><a href="#{e(name)}">{e(name)}</a></td><td>{e(_title(name))}{ahead}</td>'
+        link = f'<a href="#{e(name)}">{e(name)}</a>' if i["done"] else e(name)
+        cells = f"<td>{link}</td><td>{e(_title(name))}{ahead}</td>"
         cells += f'<td>{_state(i)}</td><td class="n">{i["score"]:g} of {i["points"]}</td>'
         cells += f'<td class="n">{i["attempts"]}</td><td class="n">{i["hints"]}</td>'
         rows.append(f"<tr>{cells}</tr>")
@@ -148,8 +149,10 @@ def overview(
         passed, there = sum(d["passed"] for d in done), sum(d["done"] for d in done)
         cells = f"<td>{e(i.id)}</td><td>{e(i.title)}</td>"
         cells += f'<td class="n">{passed} of {len(counts)}</td><td class="n">{there}</td>'
+        cells += f'<td class="n">{sum(d["hints"] > 0 for d in done)}</td>'
         exercises.append(f"<tr>{cells}</tr>")
-    head = '<th>exercise<th><th class="n">passed, of the class<th class="n">handed in'
+    numbers = ("passed, of the class", "handed in", "took hints")
+    head = "<th>exercise<th>" + "".join(f'<th class="n">{n}' for n in numbers)
     return _document(
         "Grades",
         f"<h1>Grades</h1><p>{e(said)}</p><table>{''.join(lines)}</table>"
