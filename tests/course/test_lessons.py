@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -136,6 +138,18 @@ def test_a_kernel_of_the_page() -> None:
     table = mine.side_by_side([mine.Launch("double", double, 1, (x, x * 0))])
     assert table.rows[0].state == "this page"
     assert (table.rows[0].least, table.rows[0].moved) == (256, 256)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "notebooks").glob("0*.ipynb")), ids=lambda p: p.stem
+)
+def test_links_of_a_lesson_lead_to_files(path: Path) -> None:
+    """JupyterLab opens files, and folders not."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    links = [x for x in re.findall(r"\]\(([^)\s]+)\)", text) if not x.startswith("https:")]
+    assert links
+    assert [x for x in links if not (path.parent / x.split("#")[0]).is_file()] == []
 
 
 def test_the_capstone_publishes_its_scale() -> None:
