@@ -57,7 +57,8 @@ def test_a_cluster_of_processes(tmp_path: Path) -> None:
     assert strip[:10] == strip[10:], "a cluster and this machine give the same"
 
 
-def test_no_scheduler_there(tmp_path: Path) -> None:
+def test_no_scheduler_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grade, "ANSWERS", 1.0)
     put(tmp_path / "class", "a.zip", b"PK")
     with pytest.raises(grade.Problem, match="no Dask scheduler answers"):
         grade.grade_folder(

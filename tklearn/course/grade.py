@@ -30,6 +30,7 @@ from tklearn.course.marking import Grader, Settings
 JOURNAL = "journal.jsonl"
 TRIES = 3  # of a submission whose worker dies
 SECONDS = 900.0  # until a worker is ended: no submission takes so long
+ANSWERS = 20.0  # seconds until a scheduler must answer
 
 
 class Problem(Exception):
@@ -282,7 +283,7 @@ def on_cluster(
     except ImportError:
         raise Problem("--scheduler needs dask.distributed: ./course --extra dask") from None
     try:
-        client = Client(address, timeout=20)
+        client = Client(address, timeout=ANSWERS)
     except (OSError, TimeoutError, ValueError) as e:
         raise Problem(f"no Dask scheduler answers at {address}: {e}") from None
     with client:
