@@ -348,6 +348,12 @@ def test_a_solution_on_a_t4(t4: t4_kit.T4, path: Path, solved: None) -> None:
     assert not t4.launched
 
 
+def test_every_lesson_says_where_its_cells_run() -> None:
+    for path in LESSONS[4:]:  # the first explains it where it first launches a kernel
+        first = json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]
+        assert "stay on the simulator" in " ".join("".join(first).split()), path.stem
+
+
 def test_on_a_t4_the_doctor_says_what_runs() -> None:
     gpus = [[t4_kit.NAME, t4_kit.SM, t4_kit.MEMORY]]
     driver = {"version": 13000, "gpus": gpus, "problem": "", "tma": True}
