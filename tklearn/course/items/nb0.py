@@ -24,7 +24,7 @@ def _case(rng: np.random.Generator, rows: int) -> Case:
     scale = 60 if rows in (16, 3) else 4  # exp overflows unless the largest score goes first
     x = rng.standard_normal((rows, 128), dtype=np.float32) * scale
     args = {"x": x, "y": Out((rows, 128)), "T": 2.5}
-    return Case(says=f"{rows} rows", grid=-(-rows // 64), args=args)
+    return Case(says=f"{rows} row{'s' * (rows > 1)}", grid=-(-rows // 64), args=args)
 
 
 temperature = KernelItem(
@@ -248,7 +248,7 @@ H1 = Predict(
     topic="in_your_head",
     title="Compile it in your head",
     notebook="00_one_kernel_two_machines",
-    minutes=3,
+    minutes=4,
     points=3,
     params=_readings,
     intro="Five lines of kernels: n and i are whole numbers, a is a float, x, y and z are f32 "

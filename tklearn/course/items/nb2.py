@@ -37,7 +37,7 @@ F1 = KernelItem(
     topic="second_barrier",
     title="A matmul by hand, and what is missing in it",
     notebook="02_shared_memory_and_barriers",
-    minutes=5,
+    minutes=4,
     points=4,
     hints=(
         "Where: the end of the loop. What does a fast warp do next, and what may a slow one still "
@@ -149,7 +149,7 @@ P2 = Predict(
     topic="does_it_pass",
     title="The second barrier removed: does it pass?",
     notebook="02_shared_memory_and_barriers",
-    minutes=2,
+    minutes=2.5,
     points=2,
     params=lambda rng: {"k": int(rng.choice([48, 64, 80, 96]))},
     intro="The matmul of notebook 02, without the barrier at the end of its loop. A is 2 x K and "
@@ -215,7 +215,8 @@ LENGTH = 128  # threads of a block
 
 def _steps(rng: np.random.Generator, n: int) -> Case:
     x = rng.standard_normal(n, dtype=np.float32)
-    return Case(says=f"{n} numbers", grid=-(-n // LENGTH), args={"n": n, "x": x, "y": Out((n,))})
+    says = f"{n} number{'s' * (n > 1)}"
+    return Case(says=says, grid=-(-n // LENGTH), args={"n": n, "x": x, "y": Out((n,))})
 
 
 def _differences(n: int, x: np.ndarray) -> np.ndarray:
@@ -227,7 +228,7 @@ F2 = KernelItem(
     topic="barrier_in_a_branch",
     title="A barrier in a branch",
     notebook="02_shared_memory_and_barriers",
-    minutes=3,
+    minutes=4,
     points=3,
     hints=(
         "Where: the `if`. With 96 numbers and 128 threads, which warps go into it, and which of "

@@ -47,7 +47,7 @@ P3 = Predict(
     topic="bank_patterns",
     title="Six patterns: how many passes?",
     notebook="03_banks_padding_swizzle",
-    minutes=3,
+    minutes=3.5,
     points=3,
     params=_patterns,
     intro="Lane i (0 to 31) reads the word, or the words, named. A word is 4 bytes; word w lies in "
@@ -148,7 +148,7 @@ K1 = KernelItem(
     topic="swizzle",
     title="Write the swizzle",
     notebook="03_banks_padding_swizzle",
-    minutes=5,
+    minutes=4.5,
     points=4,
     hints=(
         "Where: the helper `place`. The kernel writes along rows of the tile and reads along "
@@ -250,7 +250,7 @@ M2 = KernelItem(
     topic="pad_for_ldmatrix",
     title="A pad that keeps ldmatrix",
     notebook="03_banks_padding_swizzle",
-    minutes=3,
+    minutes=3.5,
     points=3,
     hints=(
         "Where: the line `PAD = 0`. A row is 64 numbers of 2 bytes; with PAD more of them, how "
@@ -306,9 +306,9 @@ M2 = KernelItem(
             when=lambda f: f.shared_bytes > 0 and _pitch(f) % ROW == 0,
         ),
         Wrong(
-            says="PAD counts numbers of 2 bytes. Rows begin at multiples of 16 bytes, but after a "
-            "few rows the same banks come again: the smallest step that ldmatrix allows meets most "
-            "of them",
+            says="PAD counts numbers of 2 bytes, so this pad is twice as many bytes. Each row begins "
+            "at a multiple of 16 bytes, but so far on that after a few rows the same banks come "
+            "again: try a smaller multiple of 16 bytes",
             costs=True,
             when=lambda f: f.total["shared_ld_wavefronts"] > 1.05 * f.total["shared_ld_ideal"],
         ),
