@@ -306,9 +306,9 @@ M2 = KernelItem(
             when=lambda f: f.shared_bytes > 0 and _pitch(f) % ROW == 0,
         ),
         Wrong(
-            says="PAD counts numbers of 2 bytes, so this pad is twice as many bytes. Each row begins "
-            "at a multiple of 16 bytes, but so far on that after a few rows the same banks come "
-            "again: try a smaller multiple of 16 bytes",
+            says="PAD counts numbers of 2 bytes, so this pad is twice as many bytes. Each row "
+            "begins at a multiple of 16 bytes, but so far on that after a few rows the same banks "
+            "come again: try a smaller multiple of 16 bytes",
             costs=True,
             when=lambda f: f.total["shared_ld_wavefronts"] > 1.05 * f.total["shared_ld_ideal"],
         ),
