@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from course_kit import ROOT, answers, static
@@ -65,3 +66,10 @@ def test_recordings_fit(work: list[tuple]) -> None:
         if made.gpu is None and made.recording is None:
             lacking.append(f"{item} {file}")
     assert not lacking, "run benchmarks/record_exercises.py on a GPU: " + ", ".join(lacking)
+
+
+@pytest.mark.parametrize("path", sorted(recordings.FOLDER.glob("*.json")), ids=lambda p: p.stem)
+def test_recordings_have_counters(path: Path) -> None:
+    """A recording made where the profiler saw other launches has times alone: record again."""
+    for r in json.loads(path.read_text(encoding="utf-8"))["recordings"]:
+        assert r["counters"], f"{r['kernel']} of {r['command']}"
