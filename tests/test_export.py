@@ -15,6 +15,7 @@ import pytest
 
 import tklearn as tk
 from tklearn import blockIdx, threadIdx, warp, warpgroup
+from tklearn.cuda.cppnames import legal
 from tklearn.kernels import attention_hopper, gemm_hopper, saxpy, softmax
 from tklearn.lang.errors import TkError
 
@@ -36,6 +37,14 @@ def awkward(
         print(n)
 
 
+@tk.kernel(threads=32)
+def host(EOF: tk.gl_fl, tk_host: tk.gl_fl):
+    """Names of the headers and of C's macros."""
+    stdin = EOF[threadIdx.x]
+    offsetof = stdin + 1.0
+    tk_host[threadIdx.x] = offsetof
+
+
 @tk.kernel(warps=12)
 def greedy(x: tk.gl_fl):
     warpgroup.increase_registers(240)
@@ -48,6 +57,7 @@ MADE = {
     "softmax": (softmax.short(BF), {"D": 256}),
     "saxpy": (saxpy.saxpy, {}),
     "awkward": (awkward, {}),
+    "host": (host, {}),
     "gemm": (gemm_hopper.persistent(), {}),
     "attention": (attention_hopper.make(), {}),
     "vectors": (async_op_cases._vectors(tk.f16, 64).kernel, {}),
@@ -89,7 +99,7 @@ def test_registers_that_cannot_come_out_even(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-@EVERY
+@pytest.mark.parametrize("name", ["softmax", "awkward", "host", "attention", "vectors"])
 def test_it_builds_as_a_library(name: str, tmp_path: Path) -> None:
     """The command of its README.md, without a warning of ours; the function is in the result."""
     if shutil.which("nvcc") is None:
@@ -106,6 +116,19 @@ def test_it_builds_as_a_library(name: str, tmp_path: Path) -> None:
         ["nm", "-DC", next(folder.glob("lib*.so"))], capture_output=True, text=True
     ).stdout
     assert re.search(rf" T {name}_launch\(", symbols)
+
+
+def test_no_name_is_a_macro_of_the_headers(tmp_path: Path) -> None:
+    """What nvcc includes by itself defines words that a learner may use."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    exported("host", tmp_path)
+    (tmp_path / "all.cu").write_text('#include "tk/host.cuh"\n#include "tk/debug.cuh"\n')
+    command = ["nvcc", "-std=c++17", "-I.", "-E", "-Xcompiler", "-dM", "all.cu"]
+    text = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
+    names = set(re.findall(r"^#define ([A-Za-z][A-Za-z0-9]*)\b", text, re.M))
+    assert len(names) > 20
+    assert not {n for n in names if legal(n) == n and not n.startswith(("CU", "cu"))}
 
 
 def test_the_operator_is_right_c_plus_plus(tmp_path: Path) -> None:

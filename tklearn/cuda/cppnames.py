@@ -20,6 +20,17 @@ template this thread_local throw true try typedef typeid typename union unsigned
 void volatile wchar_t while xor xor_eq main linux unix std printf assert malloc free memcpy memset
 abort exit NULL INFINITY NAN size_t ptrdiff_t
 """
+# Macros of the C headers that nvcc includes by itself.
+_MACROS = """
+BUFSIZ EOF MAXFLOAT NFDBITS NZERO SNAN SNANF SNANF32 SNANF32X SNANF64 SNANF64X SNANL WCONTINUED
+WEXITED WEXITSTATUS WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WNOHANG WNOWAIT WSTOPPED
+WSTOPSIG WTERMSIG WUNTRACED alloca be16toh be32toh be64toh htobe16 htobe32 htobe64 htole16 htole32
+htole64 le16toh le32toh le64toh isascii issubnormal offsetof stderr stdin stdout strdupa strndupa
+toascii
+BIG_ENDIAN BYTE_ORDER LITTLE_ENDIAN CHAR_BIT CHAR_MAX CHAR_MIN INT_MAX INT_MIN LONG_MAX LONG_MIN
+UINT_MAX SIZE_MAX HUGE_VAL RAND_MAX LINE_MAX NAME_MAX PATH_MAX WORD_BIT LONG_BIT M_E M_PI
+EXIT_SUCCESS EXIT_FAILURE SEEK_SET SEEK_CUR SEEK_END
+"""
 _CUDA = """
 threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 float2 float3 float4 int2 int3 int4
 uint2 uint3 uint4 double2 char4 uchar4 short2 clock clock64 nanosleep acos asin atan atan2 ceil
@@ -36,9 +47,9 @@ convert_pair convert_bits swap_layout transpose row_max row_min row_sum col_max 
 commit_group wait_group atomic_add atomic_max atomic_min atomic_exch atomic_cas atomic_word
 to_i32 to_u32 to_i64 to_u8 semaphore wait arrive trans trans_tag whole window regs kind st_view
 group_ptr vec_read vec_write ring tensor_map init_semaphore invalidate_semaphore wgmma_step
-warp_group block_group warpgroup_group
+warp_group block_group warpgroup_group tk_array tk_host tk_torch
 """
-RESERVED = frozenset(f"{_CPP} {_CUDA} {_TK}".split())
+RESERVED = frozenset(f"{_CPP} {_MACROS} {_CUDA} {_TK}".split())
 
 
 def legal(name: str) -> str:

@@ -108,11 +108,8 @@ class _Files:
                 continue
             inside = ", ".join([type_text(p.type)[3:-1], *(t.cpp for t in self.tiles.get(p, ()))])
             fields.append(f"    gl<{inside}> {name};")
-            written = "true" if p.written else "false"
-            fill.append(
-                f"    if (auto {self.wrong} = host::set({self.filled}.{name}, {name}, {written})) "
-                f"return {self.wrong};"
-            )
+            call = f"tk_host::set({self.filled}.{name}, {name}, {str(p.written).lower()})"
+            fill.append(f"    if (auto {self.wrong} = {call}) return {self.wrong};")
             given.append(f"{self.filled}.{name}")
         args = "".join(f", {g}" for g in given)
         lines = [
@@ -128,10 +125,9 @@ class _Files:
             "}  // namespace tk",
             "",
             f"{self.signature()} {{",
-            "    using namespace tk;",
-            f"    {self.entry}_arrays {self.filled};",
+            f"    tk::{self.entry}_arrays {self.filled};",
             *fill,
-            f"    return host::launch(tk::{self.entry}, {self.grid}, dim3({x}, {y}, {z}), "
+            f"    return tk_host::launch(tk::{self.entry}, {self.grid}, dim3({x}, {y}, {z}), "
             f"{self.spec.shared_bytes}, {self.stream}{args});",
             "}",
         ]

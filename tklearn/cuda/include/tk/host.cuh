@@ -11,8 +11,9 @@
 #include "array.h"
 #include "tk.cuh"
 
-namespace tk {
-namespace host {
+namespace tk_host {
+
+using namespace tk;
 
 inline const char* text(cudaError_t e) { return e == cudaSuccess ? nullptr : cudaGetErrorString(e); }
 
@@ -119,5 +120,4 @@ const char* launch(void (*kernel)(P...), const int (&grid)[3], dim3 block, int s
     return text(cudaGetLastError());
 }
 
-}  // namespace host
-}  // namespace tk
+}  // namespace tk_host

@@ -85,9 +85,8 @@ TK_DEVICE void arrive(semaphore& s, int count = 1) {
         asm volatile("mbarrier.arrive.shared.b64 _, [%0], %1;" ::"r"(shared_address(&s)), "r"(count) : "memory");
 #else
         for (int i = 0; i < count; i++) {
-            u64 state;
+            [[maybe_unused]] u64 state;
             asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(shared_address(&s)) : "memory");
-            (void)state;
         }
 #endif
     }
