@@ -11,6 +11,14 @@ from tklearn.course.items import ITEMS
 HEAD = ("exercise", "", "state", "points", "tries", "hints")
 
 
+def _sum(kept: dict[str, attempts.Record], optional: bool) -> str:
+    """What of the graded exercises has been passed, of the core path or of those if ahead."""
+    items = [it for it in ITEMS.values() if it.points and it.optional == optional]
+    of = [kept.get(it.id) or attempts.Record(it.id) for it in items]
+    passed, points = sum(r.passed for r in of), sum(it.points for it in items)
+    return f"{passed} of {len(items)} passed, {sum(r.score for r in of):g} of {points} points"
+
+
 @dataclass(frozen=True, repr=False)
 class Progress:
     """One row for each exercise; prints as text and as HTML."""
@@ -22,15 +30,15 @@ class Progress:
     def now() -> Progress:
         """From the journal of this folder (attempts.py)."""
         kept = attempts.records()
-        rows, got, of, done = [], 0.0, 0, 0
+        rows = []
         for it in ITEMS.values():
             r = kept.get(it.id) or attempts.Record(it.id)
             state = "passed" if r.passed else "tried" if r.attempts else "-"
             state = "if ahead" if it.optional and state == "-" else state
             points = f"{r.score:g} of {it.points}" if it.points else "-"
             rows.append((it.id, it.title, state, points, str(r.attempts), str(r.hints)))
-            got, of, done = got + r.score, of + it.points, done + r.passed
-        said = f"{done} of {len(rows)} passed, {got:g} of {of} points ({attempts.folder()})"
+        core, more = (_sum(kept, optional) for optional in (False, True))
+        said = f"core path: {core}; if ahead: {more} ({attempts.folder()})"
         return Progress(tuple(rows), said)
 
     def __str__(self) -> str:
