@@ -1,9 +1,10 @@
 """Race reports against an oracle that compares all pairs of accesses of random programs.
 
-Programs of two warps store to and load from one shared array between barriers of both kinds. A race
-is two accesses of one element by two threads, one of them a store, in one interval between block
-barriers, and within a warp in one interval between its own syncs. The simulator must report one if
-and only if there is one, whatever the schedule and however many blocks it runs at once.
+Programs of two warps store to, load from and add atomically to one array between barriers of both
+kinds. A race is two accesses of one element by two threads, neither both loads nor both atomics, in
+one interval between block barriers, and within a warp in one interval between its own syncs. The
+simulator must report one if and only if there is one, whatever the schedule and however many blocks
+it runs at once.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def kernel(y: tk.gl_fl):
 """
 
 
-def make(seed: int) -> tuple[str, list[tuple]]:
-    """Source text, and its steps: ("sync", kind) or (who, [(index, is a store)])."""
+def make(seed: int, atomics: bool) -> tuple[str, list[tuple]]:
+    """Source text, and its steps: ("sync", kind) or (who, [(index, kind of access)])."""
     r = random.Random(seed)
     lines, steps = [], []
     by_block = r.random() < 0.5
@@ -71,12 +72,15 @@ def make(seed: int) -> tuple[str, list[tuple]]:
             continue
         who = r.choice(["t >= 0"] * 3 + list(WHO)[: 6 if by_block else 4])
         i, j = r.choice(names + easy), r.choice(names + easy)
-        form = r.randint(0, 3)
+        form = r.randint(0, 6 if atomics else 3)
         text, touched = {
-            0: (f"s[{i}] = v + {k}.37 * t", [(i, True)]),
-            1: (f"v += s[{i}]", [(i, False)]),
-            2: (f"s[{i}] = s[{j}] + 1.37 * t", [(j, False), (i, True)]),
-            3: (f"v += s[{i}] * s[{j}]", [(i, False), (j, False)]),
+            0: (f"s[{i}] = v + {k}.37 * t", [(i, "store")]),
+            1: (f"v += s[{i}]", [(i, "load")]),
+            2: (f"s[{i}] = s[{j}] + 1.37 * t", [(j, "load"), (i, "store")]),
+            3: (f"v += s[{i}] * s[{j}]", [(i, "load"), (j, "load")]),
+            4: (f"tk.atomic_add(s[{i}], 1.0)", [(i, "atomic")]),
+            5: (f"v += tk.atomic_add(s[{i}], 1.0 * t)", [(i, "atomic")]),
+            6: (f"s[{j}] = tk.atomic_exch(s[{i}], v)", [(i, "atomic"), (j, "store")]),
         }[form]
         lines += [f"    if {who}:", f"        {text}"]
         steps.append((who, touched))
@@ -86,7 +90,7 @@ def make(seed: int) -> tuple[str, list[tuple]]:
 
 def races(steps: list[tuple], blocks: int) -> bool:
     for b in range(blocks):
-        by_element: dict[int, list[tuple[int, bool, int, int]]] = {}
+        by_element: dict[int, list[tuple[int, str, int, int]]] = {}
         wide = narrow = 0
         for head, tail in steps:
             if head == "sync":
@@ -95,13 +99,14 @@ def races(steps: list[tuple], blocks: int) -> bool:
                 continue
             for t in range(T):
                 if WHO[head](t, b):
-                    for index, store in tail:
+                    for index, kind in tail:
                         by_element.setdefault(INDEX[index](t, b), []).append(
-                            (t, store, wide, narrow)
+                            (t, kind, wide, narrow)
                         )
         for touched in by_element.values():
-            for (t, s1, w1, n1), (u, s2, w2, n2) in combinations(set(touched), 2):
-                if t != u and (s1 or s2) and w1 == w2 and (t // 32 != u // 32 or n1 == n2):
+            for (t, k1, w1, n1), (u, k2, w2, n2) in combinations(set(touched), 2):
+                ordered = w1 != w2 or (t // 32 == u // 32 and n1 != n2)
+                if t != u and not ordered and (k1 != k2 or k1 == "store"):
                     return True
     return False
 
@@ -127,7 +132,7 @@ def report(kernel, *args, **options) -> str:
 def test_reports_races_and_only_races(tmp_path, part):
     found = 0
     for seed in range(part * 40, part * 40 + 40):
-        source, steps = make(seed)
+        source, steps = make(seed, atomics=seed % 2 == 1)
         kernel = load(tmp_path / f"races{seed}.py", source)
         want = races(steps, 3)
         found += want
@@ -142,7 +147,7 @@ def test_global_memory(tmp_path, part):
     """The same programs on a part of a global array for each block."""
     found = 0
     for seed in range(1000 + part * 40, 1000 + part * 40 + 40):
-        source, steps = make(seed)
+        source, steps = make(seed, atomics=seed % 2 == 1)
         source = source.replace("y: tk.gl_fl", "y: tk.gl_fl, g: tk.gl_fl")
         source = source.replace("    s = tk.shared_array(tk.f32, 64)\n", "")
         source = source.replace("s[", "g[b * 64 + ").replace(

@@ -376,6 +376,52 @@ def in_place(x: tk.gl_fl):
         x[k, laneid()] = 2.0 * s[laneid()]
 
 
+@correct(lambda: (f32(4),), lambda y: [3.0, f32(1)[0], f32(1)[0], y[3]])
+@tk.kernel(warps=3)
+def two_warps_read_then_a_third_writes(y: tk.gl_fl):
+    read = tk.shared(tk.semaphore)
+    if warpid() == 0:
+        init_semaphore(read, 2)
+    block.sync()
+    if warpid() < 2:
+        if laneid() == 0:
+            y[warpid() + 1] = y[0]
+        arrive(read)
+    else:
+        wait(read, 0)
+        if laneid() == 0:
+            y[0] = 3.0
+
+
+@correct(lambda: (np.zeros(2, np.float32),), lambda y: [64.0, 64.0])
+@tk.kernel(warps=3)
+def two_warps_add_then_a_third_reads(y: tk.gl_fl):
+    added = tk.shared(tk.semaphore)
+    if warpid() == 0:
+        init_semaphore(added, 2)
+    block.sync()
+    if warpid() < 2:
+        tk.atomic_add(y[0], 1.0)
+        arrive(added)
+    else:
+        wait(added, 0)
+        if laneid() == 0:
+            y[1] = y[0]
+
+
+@correct(lambda: (np.arange(32, dtype=np.int32)[::-1].copy(), f32(2, 32)),
+         lambda at, y: np.full((2, 32), 4.0), 2)  # fmt: skip
+@tk.kernel(warps=1)
+def each_lane_adds_to_what_it_wrote(at: tk.gl(tk.i32), y: tk.gl_fl):
+    s = tk.shared_array(tk.f32, 32)
+    mine = at[laneid()]
+    s[mine] = 1.0
+    tk.atomic_add(s[mine], 1.0)
+    tk.atomic_add(s[mine], 1.0)
+    y[blockIdx.x, mine] = s[mine]
+    tk.atomic_add(y[blockIdx.x, mine], 1.0)
+
+
 # -------------------------------------------------------------------------------- named barriers
 @correct(lambda: (f32(256), f32(256)), lambda x, y: np.r_[x[127::-1], x[:127:-1]])
 @tk.kernel(warps=8)

@@ -7,7 +7,7 @@ import numpy as np
 import tklearn as tk
 from tklearn import block, laneid, threadIdx, warp, warpgroup, warpid
 
-from .zoo import bf, f32, fault
+from .zoo import bf, f32, fault, i32
 
 # ruff: noqa: SIM102
 
@@ -207,6 +207,21 @@ def warps_store_one_band(good):
         block.sync()
         if good:
             block.store(y, s, (0, 0))
+
+    return kernel
+
+
+@fault(3, "TK500", hint="block.sync()", error=tk.Race, args=lambda: (np.zeros(2, np.float32),),
+       want=lambda y: [2.0, 2.0])  # fmt: skip
+def sum_read_by_the_warp_that_added_last(good):
+    @tk.kernel(threads=64)
+    def kernel(y: tk.gl_fl):
+        if laneid() == 0:
+            tk.atomic_add(y[0], 1.0)  # <- other
+        if good:
+            block.sync()
+        if threadIdx.x == 32:
+            y[1] = y[0]  # <- fault
 
     return kernel
 
@@ -413,6 +428,66 @@ def lanes_write_what_the_warp_loads(good):
             warp.sync()
         warp.load(t, s)  # <- fault
         warp.store(y, t, (0, 0))
+
+    return kernel
+
+
+# An atomic is no barrier: other lanes' plain accesses of its element need an order, too.
+@fault(7, "TK501", hint="warp.sync()", error=tk.Race, args=lambda: (f32(1),), want=lambda y: [37.0])
+def element_set_before_all_lanes_add(good):
+    @tk.kernel(warps=1)
+    def kernel(y: tk.gl_fl):
+        if laneid() == 0:
+            y[0] = 5.0  # <- other
+        if good:
+            warp.sync()
+        tk.atomic_add(y[0], 1.0)  # <- fault
+
+    return kernel
+
+
+@fault(7, "TK501", hint="warp.sync()", error=tk.Race, args=lambda: (np.zeros(2, np.float32),),
+       want=lambda y: [32.0, 32.0])  # fmt: skip
+def sum_read_after_all_lanes_add(good):
+    @tk.kernel(warps=1)
+    def kernel(y: tk.gl_fl):
+        tk.atomic_add(y[0], 1.0)  # <- other
+        if good:
+            warp.sync()
+        if laneid() == 31:
+            y[1] = y[0]  # <- fault
+
+    return kernel
+
+
+@fault(7, "TK501", hint="warp.sync()", error=tk.Race, args=lambda: (f32(32),),
+       want=lambda y: np.arange(32))  # fmt: skip
+def ticket_taken_where_another_lane_writes(good):
+    @tk.kernel(warps=1)
+    def kernel(y: tk.gl_fl):
+        if laneid() == 0:
+            y[0] = 0.0
+        warp.sync()
+        v = tk.atomic_add(y[0], 1.0)  # <- other
+        if good:
+            warp.sync()
+        y[laneid()] = v  # <- fault
+
+    return kernel
+
+
+@fault(7, "TK501", hint="warp.sync()", error=tk.Race, args=lambda: (i32(32), f32(32)),
+       want=lambda at, y: np.bincount(at, minlength=32))  # fmt: skip
+def bins_read_after_lanes_add(good):
+    @tk.kernel(warps=1)
+    def kernel(at: tk.gl(tk.i32), y: tk.gl_fl):
+        s = tk.shared_array(tk.f32, 32)
+        s[laneid()] = 0.0
+        warp.sync()
+        tk.atomic_add(s[at[laneid()]], 1.0)  # <- other
+        if good:
+            warp.sync()
+        y[laneid()] = s[laneid()]  # <- fault
 
     return kernel
 

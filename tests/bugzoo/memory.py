@@ -253,6 +253,19 @@ def histogram_without_atomic(good):
     return kernel
 
 
+@fault(36, "TK502", error=tk.Race, grid=2, hint="two kernels",
+       args=lambda: (np.zeros(2, np.float32),), want=lambda y: [2.0, 0.0])  # fmt: skip
+def total_read_by_the_last_block(good):
+    @tk.kernel(warps=1)
+    def kernel(y: tk.gl_fl):
+        if laneid() == 0:
+            tk.atomic_add(y[0], 1.0)  # <- fault
+            if blockIdx.x == 1 and not good:
+                y[1] = y[0]  # <- other
+
+    return kernel
+
+
 @fault(36, "TK501 TK500", error=tk.Race, hint="atomic",
        args=lambda: (i32(64), np.zeros(4, np.int32)),
        want=lambda x, y: np.bincount(x, minlength=4))  # fmt: skip

@@ -178,8 +178,8 @@ def _atomic_shared(w: Any, s: Any, mem: SharedMem, flat: Any, m: Any) -> None:
     if len(flat) == 1:
         mem.log.atomic(w, mem.geo.place(flat, m), s)
     else:
-        rows, idx, _ = scattered(flat, m)
-        mem.log.scatter(w, rows, idx, np.full(len(idx), 61), s, True, atomic=True)
+        rows, idx, lanes = scattered(flat, m)
+        mem.log.scatter(w, rows, idx, lanes, s, True, atomic=True)
 
 
 for _n in ("add", "max", "min", "exch", "cas"):

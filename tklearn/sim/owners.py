@@ -15,10 +15,9 @@ from tklearn.lang.errors import Race
 from tklearn.sim.agents import NEVER
 
 LANES = np.arange(32, dtype=np.int64)[None]
-SEVERAL_LANES, ATOMIC = 62, 57
-# lane numbers of tile accesses
-CODES = {"row": 60, "col": 61, "vec": 59, "group": 58, "atomic": ATOMIC}
-SEVERAL_WARPS = 63
+SEVERAL_LANES, FLOWN = 62, 57
+# lane numbers of tile accesses; atomic: by TMA
+CODES = {"row": 60, "col": 61, "vec": 59, "group": 58, "atomic": FLOWN}
 SEVERAL_BLOCKS = (1 << 24) - 1
 
 # An entry: block + 1 (24 bits), clock (15), warp (6), lane (6), site (12). 0 is none.
@@ -66,12 +65,62 @@ class Flying:
         self.clock = NEVER
 
 
-class Owners:
-    """Last writer and last readers of each tile or element of a written array.
+class Together:
+    """Who read each place, or changed it atomically: accesses that need no order among themselves.
 
-    A reader entry stands for several lanes, warps or blocks where their reads have no order; that
-    of several warps keeps the number of barriers passed in place of a clock.
+    latest: the latest entry of each place; earlier: per warp, entries of places where another
+    warp's came after. An entry stands for several lanes or blocks where theirs have no order.
     """
+
+    def __init__(self, size: int) -> None:
+        self.latest = np.zeros(size, np.int64)
+        self.earlier: dict[int, Any] = {}
+
+    def change(self, how: Any) -> None:
+        """Put how(entries) in place of each array of entries."""
+        self.latest = how(self.latest)
+        self.earlier = {k: how(v) for k, v in self.earlier.items()}
+
+    def entries(self, idx: Any) -> list[Any]:
+        """What is known of these places, in arrays with a 0 where nothing is."""
+        return [self.latest[idx], *(x[idx] for x in self.earlier.values())]
+
+    def add(self, w: Any, idx: Any, mine: Any) -> None:
+        """Record an access, joined with the one before where that is not ordered before it."""
+        before, now = self.latest[idx], mine
+        if before.any():
+            same = before >> BLOCK == mine >> BLOCK
+            own = (before >> WARP) & 63 == w.id
+            lanes = same & own & ((before >> CLOCK) & LATEST >= min(w.synced, LATEST))
+            lanes &= (before >> LANE) & 63 != (mine >> LANE) & 63
+            now = np.where(lanes, (mine & ~(63 << LANE)) | (SEVERAL_LANES << LANE), mine)
+            now = np.where((before != 0) & ~same, mine | (SEVERAL_BLOCKS << BLOCK), now)
+            others = same & ~own & ~w.after((before >> WARP) & 63, (before >> CLOCK) & LATEST)
+            if others.any():
+                self._keep(idx[others], before[others])
+        self.latest[idx] = now
+        after = self.latest[idx]
+        met = after != now
+        if met.any():  # lanes or blocks of this one access meet at one place
+            blocks = met & (after >> BLOCK != now >> BLOCK)
+            again = idx[met & ~blocks]
+            self.latest[again] = (self.latest[again] & ~(63 << LANE)) | (SEVERAL_LANES << LANE)
+            self.latest[idx[blocks]] |= SEVERAL_BLOCKS << BLOCK
+
+    def _keep(self, idx: Any, entries: Any) -> None:
+        """Keep entries of other warps than the one that comes now."""
+        warps = (entries >> WARP) & 63
+        for k in set(warps.tolist()):
+            kept = self.earlier.setdefault(k, np.zeros_like(self.latest))
+            at, new = idx[warps == k], entries[warps == k]
+            old = kept[at]
+            lanes = (old >> CLOCK == new >> CLOCK) & ((old ^ new) >> LANE & 63 != 0)
+            kept[at] = np.where(lanes, (new & ~(63 << LANE)) | (SEVERAL_LANES << LANE), new)
+
+
+class Owners:
+    """Last writer of each tile or element of a written array, who read it, and who changed it
+    atomically."""
 
     def __init__(self, g: Any) -> None:
         self.g = g
@@ -79,27 +128,37 @@ class Owners:
         self.shape: tuple[int, int] | None = None
         self.w: Any = None
         self.r: Any = None
+        self.a: Together | None = None  # made for the first atomic
         self.sites: dict[int, Any] = {}
         self.flying: list[Flying] = []
 
     # ------------------------------------------------------------------------------- storage
+    def _change(self, how: Any) -> None:
+        """Put how(entries) in place of each array of entries."""
+        self.w = how(self.w)
+        for x in (self.r, self.a):
+            if x is not None:
+                x.change(how)
+
     def elements(self) -> None:
         """From tiles to elements."""
         g, size = self.g, self.g.data.size
         if self.w is None:
-            self.w, self.r = np.zeros(size, np.int64), np.zeros(size, np.int64)
+            self.w, self.r = np.zeros(size, np.int64), Together(size)
         elif self.shape is not None:
             R, C = self.shape
-            for k in ("w", "r"):
-                grid = getattr(self, k).reshape(g.batch, g.depth, g.rp // R, g.cp // C)
-                setattr(self, k, np.repeat(np.repeat(grid, R, axis=2), C, axis=3).reshape(-1))
+
+            def spread(old: Any) -> Any:
+                grid = old.reshape(g.batch, g.depth, g.rp // R, g.cp // C)
+                return np.repeat(np.repeat(grid, R, axis=2), C, axis=3).reshape(-1)
+
+            self._change(spread)
         self.shape = None
 
     def repad(self, rp: int, cp: int) -> None:
+        """As the array's storage has been padded anew, from planes of rp x cp."""
         g = self.g
-        for k in ("w", "r"):
-            old = getattr(self, k).reshape(g.batch, g.depth, rp, cp)
-            setattr(self, k, padded(old, g.rp, g.cp))
+        self._change(lambda old: padded(old.reshape(g.batch, g.depth, rp, cp), g.rp, g.cp))
 
     def _pack(self, w: Any, s: Any, lanes: Any) -> Any:
         self.sites[s.id & 0xFFF] = s
@@ -115,12 +174,11 @@ class Owners:
         idx = np.broadcast_to(flat, (n, 32))
         if self.flying:
             self._in_flight(w, s, lambda other: _meets(idx, m, other), write, atomic)
-        mine = self._pack(w, s, ATOMIC if atomic else LANES)
-        mine = np.broadcast_to(mine, (n, 32))
+        mine = np.broadcast_to(self._pack(w, s, LANES), (n, 32))
         if m is not None:
             m = np.broadcast_to(m, (n, 32))
             idx, mine = idx[m], mine[m]
-        return self._touch(w, s, idx, mine, write, self.g.element)
+        return self._touch(w, s, idx, mine, write, self.g.element, atomic)
 
     def tile(self, w: Any, s: Any, win: Any, write: bool, how: str) -> None:
         """Check and record a tile access."""
@@ -130,7 +188,7 @@ class Owners:
         if self.w is None and not (g.rp % shape[0] or g.cp % shape[1]):
             self.shape = shape
             size = g.data.size // (shape[0] * shape[1])
-            self.w, self.r = np.zeros(size, np.int64), np.zeros(size, np.int64)
+            self.w, self.r = np.zeros(size, np.int64), Together(size)
         n = w.batch.n
         mine = np.broadcast_to(self._pack(w, s, CODES[how]), (n, 1))
         if self.shape == shape:
@@ -155,7 +213,7 @@ class Owners:
                 keep = np.broadcast_to(~np.asarray(out).reshape(-1, 1), idx.shape)
                 idx, mine = idx[keep], mine[keep]
             name = g.element
-        self._touch(w, s, idx, mine, write, name)
+        self._touch(w, s, idx, mine, write, name, how == "atomic")
 
     def fly(
         self, w: Any, s: Any, win: Any, agent: int, atomic: bool = False, reads: bool = False
@@ -193,75 +251,68 @@ class Owners:
                 kind=Race,
             )
 
-    def _touch(self, w: Any, s: Any, idx: Any, mine: Any, write: bool, name: Any) -> bool:
+    def _touch(
+        self, w: Any, s: Any, idx: Any, mine: Any, write: bool, name: Any, atomic: bool
+    ) -> bool:
         """Check and record; True if several lanes of a warp wrote one place."""
-        old = self.w[idx]
-        if old.any():
-            self._against(w, s, idx, mine, old, write, "wrote", name)
+        self._against(w, s, idx, mine, self.w[idx], write, "wrote", name, atomic)
+        if self.a is not None and not atomic:
+            for old in self.a.entries(idx):
+                self._against(w, s, idx, mine, old, write, "wrote", name, True)
         if not write:
-            self._read(w, idx, mine)
+            self.r.add(w, idx, mine)
             return False
         if self.g.read:
-            before = self.r[idx]
-            if before.any():
-                self._against(w, s, idx, mine, before, write, "read", name)
+            for old in self.r.entries(idx):
+                self._against(w, s, idx, mine, old, write, "read", name, atomic)
+        if atomic:
+            if self.a is None:
+                self.a = Together(len(self.w))
+            self.a.add(w, idx, mine)
+            return False
         self.w[idx] = mine
         after = self.w[idx]
         met = after != mine
         if not met.any():
             return False
         blocks = met & (after >> BLOCK != mine >> BLOCK)
-        if blocks.any() and (mine.flat[0] >> LANE) & 63 != ATOMIC:
+        if blocks.any():
             k = int(blocks.argmax())
             raise self._race(w, s, idx.flat[k], mine.flat[k], after.flat[k], write, "wrote", name)
         return True
 
-    def _read(self, w: Any, idx: Any, mine: Any) -> None:
-        """Record a read, joined with the one before where that is not ordered before it."""
-        before, now = self.r[idx], mine
-        if before.any():
-            same = before >> BLOCK == mine >> BLOCK
-            warp, lane = (before >> WARP) & 63, (before >> LANE) & 63
-            clock = (before >> CLOCK) & LATEST
-            barriers = min(w.batch.barriers, LATEST)
-            lanes = same & (warp == w.id) & (clock >= min(w.synced, LATEST))
-            lanes &= lane != (mine >> LANE) & 63
-            now = np.where(lanes, (mine & ~(63 << LANE)) | (SEVERAL_LANES << LANE), mine)
-            vc = np.array(w.vc)
-            warps = same & (warp != w.id) & (warp != SEVERAL_WARPS)
-            warps &= vc[np.minimum(warp, len(vc) - 1)] < clock
-            warps |= same & (warp == SEVERAL_WARPS) & (clock == barriers)
-            several = (mine & ~(LATEST << CLOCK)) | (SEVERAL_WARPS << WARP) | (barriers << CLOCK)
-            now = np.where(warps, several, now)
-            now = np.where((before != 0) & ~same, mine | (SEVERAL_BLOCKS << BLOCK), now)
-        self.r[idx] = now
-        after = self.r[idx]
-        met = after != now
-        if met.any():  # lanes or blocks of this one access read the same place
-            blocks = met & (after >> BLOCK != now >> BLOCK)
-            again = idx[met & ~blocks]
-            self.r[again] = (self.r[again] & ~(63 << LANE)) | (SEVERAL_LANES << LANE)
-            self.r[idx[blocks]] |= SEVERAL_BLOCKS << BLOCK
-
     def _against(
-        self, w: Any, s: Any, idx: Any, mine: Any, old: Any, write: bool, then: str, name: Any
+        self,
+        w: Any,
+        s: Any,
+        idx: Any,
+        mine: Any,
+        old: Any,
+        write: bool,
+        then: str,
+        name: Any,
+        atomic: bool,
     ) -> None:
-        """Raise if an entry of `old` is not ordered before this access."""
+        """Raise if an entry of `old` is not ordered before this access.
+
+        atomic: one of the two is an atomic. Of lanes' atomics and tiles it is not asked which lane
+        holds the element.
+        """
         there = old != 0
-        there &= ~(((old >> LANE) & 63 == ATOMIC) & ((mine >> LANE) & 63 == ATOMIC))
+        if not there.any():
+            return
         same = old >> BLOCK == mine >> BLOCK
         bad = there & ~same
         same &= there
         if same.any():
             warp, lane, me = (old >> WARP) & 63, (old >> LANE) & 63, (mine >> LANE) & 63
             clock = (old >> CLOCK) & LATEST
-            vc = np.array(w.vc)
-            other = (warp != w.id) & (vc[np.minimum(warp, len(vc) - 1)] < clock)
-            several = warp == SEVERAL_WARPS
-            bad |= same & ~several & other
-            bad |= same & several & (clock == min(w.batch.barriers, LATEST))
+            bad |= same & (warp != w.id) & ~w.after(warp, clock)
             own = (warp == w.id) & (clock >= min(w.synced, LATEST)) & (lane != me)
-            bad |= same & own & (((lane < 32) == (me < 32)) | (lane == SEVERAL_LANES))
+            alike = ((lane < 32) == (me < 32)) | (lane == SEVERAL_LANES)
+            if atomic:
+                alike |= (lane != FLOWN) & (me != FLOWN)
+            bad |= same & own & alike
         if bad.any():
             k = int(bad.argmax())
             raise self._race(w, s, idx.flat[k], mine.flat[k], old.flat[k], write, then, name)
@@ -292,12 +343,11 @@ class Owners:
                 kind=Race,
             )
         warp, lane = (old >> WARP) & 63, (old >> LANE) & 63
-        w.event("clash", s, None if warp == SEVERAL_WARPS else warp, site, what)
+        w.event("clash", s, warp, site, what)
         if warp != w.id:
-            who = "several warps" if warp == SEVERAL_WARPS else f"warp {warp}"
             return w.fault(
                 "TK500",
-                f"warp {w.id} {now} {what}, which {who} {last} the two ({lines})",
+                f"warp {w.id} {now} {what}, which warp {warp} {last} the two ({lines})",
                 s,
                 (row, None),
                 own or f"put block.sync() {between}{_stored(s, site)}",

@@ -12,7 +12,6 @@ import numpy as np
 
 COLLECTIVE = 63  # lane number of an instruction that reads for all lanes at once
 MANY = 62  # several lanes
-ATOMIC = 61
 
 
 class Place:

@@ -304,7 +304,7 @@ class Log:
             elif not (ok := self.init[rows, idx]).all():
                 k = int((~ok).argmax())
                 self._uninit(w, int(idx[k]), s, (int(rows[k]), int(lanes[k])))
-        self._to_shadow(w.batch.n).access(w, rows, idx, lanes, s, write, False)
+        self._to_shadow(w.batch.n).access(w, rows, idx, lanes, s, write, False, atomic)
 
     def _scatter_proxies(self, w: Any, idx: Any, lanes: Any, s: Any, write: bool) -> None:
         """Compare with what TMA and wgmma do, which is the same in all blocks."""

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from tklearn.sim import race_reports as reports
-from tklearn.sim.places import ATOMIC, COLLECTIVE, MANY, Place
+from tklearn.sim.places import COLLECTIVE, MANY, Place
 
 CLOCK, SITE = 38, 18  # bits of an entry of the shadow
 LATEST = (1 << 24) - 1
 
 
 class Shadow:
-    """Last write, and last read of each warp, per (block, element), within one interval.
+    """Per (block, element), within one interval: the last write, and of each warp the last read
+    and the last atomic, which need no order among their like.
 
     An entry packs clock << 38 | site << 18 | warp << 6 | lane, 0 for none.
     """
@@ -26,6 +27,7 @@ class Shadow:
         self.log, self.blocks = log, blocks
         self.w = np.zeros((blocks, log.size), np.int64)
         self.r: dict[int, Any] = {}
+        self.a: dict[int, Any] = {}
         self.sites: dict[int, Any] = {}
 
     def _pack(self, warp: int, clock: int, site: Any, lanes: Any) -> Any:
@@ -36,19 +38,28 @@ class Shadow:
         """From one row for all blocks to a row for each."""
         self.blocks = blocks
         self.w = np.repeat(self.w, blocks, axis=0)
-        self.r = {k: np.repeat(v, blocks, axis=0) for k, v in self.r.items()}
+        self.r, self.a = (
+            {k: np.repeat(v, blocks, axis=0) for k, v in x.items()} for x in (self.r, self.a)
+        )
 
     def prune(self, vc: list[int], fenced: list[int]) -> None:
         """Forget what `vc` is ordered after, but for writes that no proxy fence has published."""
         self.r = {k: np.where(v >> CLOCK > vc[k], v, 0) for k, v in self.r.items()}
-        agent, clock = (self.w >> 6) & 0xFFF, self.w >> CLOCK
-        known = (np.array(vc)[agent] >= clock) & (np.array(fenced)[agent] >= clock)
-        self.w = np.where(known, 0, self.w)
+
+        def unknown(written: Any) -> Any:
+            agent, clock = (written >> 6) & 0xFFF, written >> CLOCK
+            known = (np.array(vc)[agent] >= clock) & (np.array(fenced)[agent] >= clock)
+            return np.where(known, 0, written)
+
+        self.w = unknown(self.w)
+        self.a = {k: unknown(v) for k, v in self.a.items()}
 
     def fly(self, w: Any, place: Place, s: Any, write: bool) -> None:
         """Compare what TMA or wgmma starts, issued by warp w, with plain accesses."""
         idx, log, now = place.idx, self.log, "overwrites" if write else "reads"
-        for old, then in [(self.w, "writes"), *((r, "reads") for r in self.r.values() if write)]:
+        before = [(x, "writes") for x in (self.w, *self.a.values())]
+        before += [(x, "reads") for x in self.r.values() if write]
+        for old, then in before:
             found = old[:, idx]
             agent, clock = (found >> 6) & 0xFFF, found >> CLOCK
             late = (found != 0) & (agent != w.id) & (np.array(w.vc)[agent] < clock)
@@ -66,18 +77,20 @@ class Shadow:
 
     def note(self, r: Any, write: bool) -> None:
         """Take over an access that was compared already."""
-        rows, idx, lanes = self._flat(r.place, r.atomic, r.collective)
-        if write:
+        rows, idx, lanes = self._flat(r.place, r.collective)
+        if r.atomic:
+            self._record(self.a, r.agent, r.clock, r.site, rows, idx, lanes)
+        elif write:
             self.w[rows, idx] = self._pack(r.agent, r.clock, r.site, lanes)
         else:
-            self._record(r.agent, r.clock, r.site, rows, idx, lanes)
+            self._record(self.r, r.agent, r.clock, r.site, rows, idx, lanes)
 
-    def _flat(self, p: Place, atomic: bool, collective: bool) -> tuple[Any, Any, Any]:
-        key = ("flat", self.blocks, atomic, collective)
+    def _flat(self, p: Place, collective: bool) -> tuple[Any, Any, Any]:
+        key = ("flat", self.blocks, collective)
         found = p.extra.get(key)
         if found is None:
             shape = (self.blocks, p.n)
-            lanes = COLLECTIVE if collective else ATOMIC if atomic else p.lanes
+            lanes = COLLECTIVE if collective else p.lanes
             rows = np.repeat(np.arange(self.blocks), p.n)
             idx, lanes = (np.broadcast_to(x, shape).ravel() for x in (p.idx, lanes))
             found = p.extra[key] = (rows, idx, lanes)
@@ -87,26 +100,43 @@ class Shadow:
         self, w: Any, place: Place, s: Any, write: bool, collective: bool, atomic: bool = False
     ) -> None:
         """An access that is the same in all blocks."""
-        rows, idx, lanes = self._flat(place, atomic, collective)
-        self.access(w, rows, idx, lanes, s, write, collective)
+        rows, idx, lanes = self._flat(place, collective)
+        self.access(w, rows, idx, lanes, s, write, collective, atomic)
 
     def access(
-        self, w: Any, rows: Any, idx: Any, lanes: Any, s: Any, write: bool, collective: bool
+        self,
+        w: Any,
+        rows: Any,
+        idx: Any,
+        lanes: Any,
+        s: Any,
+        write: bool,
+        collective: bool,
+        atomic: bool = False,
     ) -> None:
         """Compare and record: element idx[k] of block rows[k] by lanes[k]."""
         self._against(w, rows, idx, lanes, s, write, self.w[rows, idx], "writes", False)
+        if not atomic:
+            for changed in self.a.values():
+                self._against(w, rows, idx, lanes, s, write, changed[rows, idx], "writes", False)
         if not write:
-            self._record(w.id, w.clock, s, rows, idx, lanes)
+            self._record(self.r, w.id, w.clock, s, rows, idx, lanes)
             return
         for reads in self.r.values():
             self._against(w, rows, idx, lanes, s, write, reads[rows, idx], "reads", True)
-        self.w[rows, idx] = self._pack(w.id, w.clock, s, lanes)
+        if atomic:
+            self._record(self.a, w.id, w.clock, s, rows, idx, lanes)
+        else:
+            self.w[rows, idx] = self._pack(w.id, w.clock, s, lanes)
 
-    def _record(self, warp: int, clock: int, s: Any, rows: Any, idx: Any, lanes: Any) -> None:
-        """A read; MANY where other lanes of the warp read the element since its last sync."""
-        if warp not in self.r:
-            self.r[warp] = np.zeros((self.blocks, self.log.size), np.int64)
-        mine, now = self.r[warp].reshape(-1), self._pack(warp, clock, s, lanes)
+    def _record(
+        self, kept: dict, warp: int, clock: int, s: Any, rows: Any, idx: Any, lanes: Any
+    ) -> None:
+        """A read or an atomic; MANY where other lanes of the warp did the same since its last
+        sync."""
+        if warp not in kept:
+            kept[warp] = np.zeros((self.blocks, self.log.size), np.int64)
+        mine, now = kept[warp].reshape(-1), self._pack(warp, clock, s, lanes)
         at = rows * self.log.size + idx
         old = mine[at]
         again = old >> CLOCK == clock
@@ -135,11 +165,9 @@ class Shadow:
             return
         old, lanes = old[hot], lanes[hot]
         warp, clock, lane = (old >> 6) & 0xFFF, old >> CLOCK, old & 63
-        vc = np.array(w.vc)
         own = warp == w.id
-        bad = ~own & (vc[np.minimum(warp, len(vc) - 1)] < clock)
+        bad = ~own & ~w.after(warp, clock)
         bad |= own & (clock >= w.synced) & (lane != lanes) & ~(reads & (lane == COLLECTIVE))
-        bad &= ~((lane == ATOMIC) & (lanes == ATOMIC))
         if bad.any():
             k = int(bad.argmax())
             site = self.sites[int(old[k] >> SITE) & 0xFFFFF]

@@ -68,6 +68,12 @@ class Warp:
         self.clock += 1
         self.vc[self.id] = self.synced = self.clock
 
+    def after(self, agents: Any, clocks: Any) -> Any:
+        """Whether it is ordered after each of these: an array of agents' numbers, and one of their
+        clocks."""
+        vc = np.asarray(self.vc)
+        return vc[np.minimum(agents, len(vc) - 1)] >= clocks
+
     def fence(self) -> None:
         """What it has stored so far, the async proxy may see."""
         self.fenced[self.id] = self.clock
