@@ -13,6 +13,7 @@ import tklearn as tk
 from tklearn.course import arithmetic, engine, fourways
 from tklearn.course.items import ITEMS, LESSONS
 from tklearn.devices import DEVICES
+from tklearn.recordings import FOLDER as RECORDED
 
 NAMES = (
     "00_one_kernel_two_machines",
@@ -140,3 +141,28 @@ def test_the_share_is_the_device_tables() -> None:
 
 def test_the_kernel_of_the_table_is_the_lessons() -> None:
     assert fourways.TKLEARN.strip() in text("00_one_kernel_two_machines", "code")
+
+
+COMPARED = re.compile(
+    r"^(\w+): predicted \| simulated \| measured \(recorded on (.*), (.*)\)\n", re.M
+)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "notebooks").glob("0*.ipynb")), ids=lambda p: p.stem
+)
+def test_stored_comparisons_show_the_recordings_that_there_are(path: Path) -> None:
+    """A recording that is made again makes its notebook old: it must be run again."""
+    file = RECORDED / path.name.replace(".ipynb", ".json")
+    known = [
+        (r["kernel"], r["device"], r["date"], f"{r['seconds'] * 1e6:.2f} us")
+        for r in json.loads(file.read_text(encoding="utf-8"))["recordings"]
+    ]
+    outputs = [o for c in book(path.stem)["cells"] for o in c.get("outputs", ())]
+    for out in outputs:
+        text = "".join(out.get("text", out.get("data", {}).get("text/plain", "")))
+        for found in COMPARED.finditer(text):
+            rows = text[found.end() :].split("\n\n")[0]
+            times = re.findall(r"^time .* (\S+ us) +\S+x", rows, re.M)
+            assert times, f"{found[1]} has no measured time"
+            assert all((*found.groups(), t) in known for t in times), f"{found[0]} {times}"
