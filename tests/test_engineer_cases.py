@@ -295,3 +295,108 @@ def test_a_loop_may_step_by_the_blocks_size() -> None:
     by_block_dim[1](x, y)
     assert (y == 2 * x).all()
     assert "i += 64" in by_block_dim.source()
+
+
+def _own(**given: Any) -> Any:
+    """An intrinsic of one parameter, `x`, that takes a u32."""
+    options = {"cuda": "__popc({x})", "sim": np.bitwise_count, "result": tk.i32, **given}
+
+    @tk.intrinsic(**options)
+    def mine(x: tk.u32):
+        """The number of set bits."""
+
+    return mine
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"cuda": "__popc({z})"},
+        {"cuda": "f({x}, {y})"},
+        {"cuda": 3},
+        {"sim": 3},
+        {"sim": np.add},
+        {"sim": lambda: 3},
+        {"sim": lambda x, y: x},
+        {"result": np.float32},
+        {"result": tk.bf16},
+    ],
+)
+def test_a_function_of_ones_own_that_does_not_fit_its_parameters(given: dict[str, Any]) -> None:
+    with pytest.raises(tk.SourceError, match=r"TK106: intrinsic 'mine': ") as e:
+        _own(**given)
+    assert e.value.loc is not None
+    assert e.value.hint
+
+
+@pytest.mark.parametrize("given", [{}, {"sim": lambda x, y=1: x}, {"cuda": "f({x}, { a })"}])
+def test_a_function_of_ones_own_that_fits(given: dict[str, Any]) -> None:
+    assert _own(**given).__name__ == "mine"
+
+
+def test_an_annotation_that_is_no_number() -> None:
+    with pytest.raises(tk.SourceError, match=r"TK104.*tk\.gl_fl"):
+
+        @tk.intrinsic(cuda="{x}", sim=lambda x: x)
+        def mine(x: tk.gl_fl):
+            pass
+
+
+def test_arguments_of_a_function_of_ones_own_have_its_types() -> None:
+    popc = _own()
+
+    def kernel(how: int) -> Any:
+        @tk.kernel(threads=32)
+        def kernel(x: tk.gl_fl, n: tk.gl(tk.u32), y: tk.gl(tk.i32)):
+            t = tk.rt_fl(16, 16)
+            warp.zero(t)
+            if how == 0:
+                y[threadIdx.x] = popc(t)
+            if how == 1:
+                y[threadIdx.x] = popc(x)
+            if how == 2:
+                y[threadIdx.x] = popc(x[threadIdx.x])
+            if how == 3:
+                y[threadIdx.x] = popc(threadIdx.x)
+            if how == 4:
+                y[threadIdx.x] = popc(1.5)
+            if how == 5:
+                y[threadIdx.x] = popc(n[threadIdx.x]) + popc(7) + popc(tk.u32(threadIdx.x))
+
+        return kernel
+
+    args = np.zeros(32, np.float32), np.full(32, 7, np.uint32), np.zeros(32, np.int32)
+    for how in range(5):
+        with pytest.raises(tk.SourceError, match="TK200: 'x' of mine is u32, not ") as e:
+            kernel(how).sim[1](*args)
+        assert "popc(" in e.value.loc.text()
+        assert how < 2 or "tk.u32(" in e.value.hint
+    kernel(5).sim[1](*args)
+    assert args[2].tolist() == [3 + 3 + i.bit_count() for i in range(32)]
+
+
+@pytest.mark.parametrize(
+    ("sim", "says"),
+    [
+        (lambda x: x[0, 40], "raises IndexError"),
+        (lambda x: x @ x, "raises ValueError"),
+        (lambda x: 1 // 0, "raises ZeroDivisionError"),
+        (lambda x: np.zeros(16), r"gives float64 of shape \(16,\)"),
+        (lambda x: np.zeros((3, 32)), r"gives float64 of shape \(3, 32\)"),
+        (lambda x: np.zeros((1, 1, 32)), "gives float64 of shape"),
+        (lambda x: None, "gives object of shape"),
+        (lambda x: "7", "gives <U1 of shape"),
+        (lambda x: x * 1j, "gives complex"),
+    ],
+)
+def test_a_sim_function_that_fails(sim: Any, says: str) -> None:
+    mine = _own(sim=sim)
+
+    @tk.kernel(threads=32)
+    def kernel(y: tk.gl(tk.i32)):
+        y[threadIdx.x] = mine(tk.u32(threadIdx.x))
+
+    with pytest.raises(tk.KernelFault, match="TK514: the sim function of 'mine' " + says) as e:
+        kernel.sim[2](np.zeros(32, np.int32))
+    assert "mine(" in e.value.loc.text()
+    assert (e.value.__cause__ is not None) == ("raises" in says)

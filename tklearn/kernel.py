@@ -14,9 +14,9 @@ from typing import Any
 from tklearn.lang import frontend, ir
 from tklearn.lang import types as T
 from tklearn.lang.errors import LaunchError
-from tklearn.lang.ops import Op, Param
+from tklearn.lang.intrinsics import Intrinsic
 from tklearn.lang.source import VALUE_TYPES, plain
-from tklearn.lang.types import GL, ConstType, Scalar
+from tklearn.lang.types import GL, ConstType
 from tklearn.report import Report
 
 COMPARABLE = (*VALUE_TYPES, tuple, list, dict)
@@ -77,28 +77,19 @@ def device(fn: Callable) -> frontend.DeviceFunction:
 
 def intrinsic(
     *, cuda: str, sim: Callable, result: T.DType | None = T.f32, arch: int = 75
-) -> Callable[[Callable], frontend.Intrinsic]:
+) -> Callable[[Callable], Intrinsic]:
     """A learner's own row of the op table: the way out to raw CUDA.
 
     `cuda`: a C++ expression or statement with the parameters' names in braces, as in
     "__popc({x})". `sim`: a NumPy function of the same arguments (lane values broadcast over
     (blocks, 32)). `result`: the dtype of the value, None for a statement. `arch`: smallest
-    architecture, as 10 * major + minor.
+    architecture, as 10 * major + minor. The function's annotations (tk.i32, tk.u32, tk.i64, tk.f32
+    or tk.bool_) say which numbers it takes; a parameter without one takes any.
+
+    Errors: TK106 where `cuda` or `sim` do not fit the parameters, TK104 for other annotations;
+    TK200 at a call with something else, TK514 where `sim` fails.
     """
-
-    def wrap(fn: Callable) -> frontend.Intrinsic:
-        import inspect
-
-        names = list(inspect.signature(fn).parameters)
-        t = Scalar(result) if result is not None else None
-        op = Op(
-            fn.__name__, "lane", tuple(Param(n, "src") for n in names), lambda *_: t,
-            "pure" if t else "fill", fn.__name__, (fn.__doc__ or "").strip(), arch,
-            intrinsic=(cuda, sim),
-        )  # fmt: skip
-        return frontend.Intrinsic(op, fn)
-
-    return wrap
+    return lambda fn: Intrinsic(fn, cuda, sim, result, arch)
 
 
 class Kernel:

@@ -12,10 +12,11 @@ import types as pytypes
 from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any
 
-from tklearn.lang import ir
+from tklearn.lang import intrinsics, ir
 from tklearn.lang import types as T
 from tklearn.lang.errors import SourceError
 from tklearn.lang.hints import DEVICE_HEADS, ONLY_THERE, near, undefined
+from tklearn.lang.intrinsics import Intrinsic
 from tklearn.lang.names import SPECIAL_CALLS, DeviceName
 from tklearn.lang.ops import OPS, Op, Param
 from tklearn.lang.rules import OpMismatch, elementwise
@@ -41,16 +42,6 @@ class DeviceFunction:
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise SourceError("TK107", f"'{self.__name__}' is a device function: only kernels call it")
-
-
-class Intrinsic:
-    """What @tk.intrinsic returns: the learner's own row of the op table."""
-
-    def __init__(self, op: Op, fn: Callable) -> None:
-        self.op, self.__name__, self.__doc__ = op, op.name, fn.__doc__
-
-    def __call__(self, *_: Any, **__: Any) -> None:
-        raise SourceError("TK107", f"'{self.__name__}' is an intrinsic: only kernels call it")
 
 
 def call(front: Expressions, n: ast.Call) -> ir.Expr:
@@ -185,6 +176,8 @@ def coordinate(front: Expressions, node: ast.expr) -> ir.Expr:
 
 def argument(front: Expressions, node: ast.expr, p: Param, op: Op) -> Any:
     """What is given for one parameter, as its role wants it."""
+    if op.intrinsic is not None:
+        return intrinsics.argument(front, node, p.name, op)
     role, what = p.role, f"'{p.name}' of {op.name}"
     if role == "static":
         v = front.static(node)

@@ -81,6 +81,7 @@ CODES = {
     "TK511": "assert failed in the kernel",
     "TK512": "lanes that must agree do not",
     "TK513": "an uninitialised register is read",
+    "TK514": "an intrinsic's sim function fails",
     "TK520": "plain stores are read through the async proxy without a proxy fence",
     "TK521": "registers are used while wgmma is using them",
     "TK522": "a semaphore is used wrongly",

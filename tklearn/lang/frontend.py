@@ -15,7 +15,7 @@ from typing import Any
 from tklearn.lang import analysis, assignments, calls, helpers, infer, ir, loops
 from tklearn.lang import types as T
 from tklearn.lang.async_rules import block_size
-from tklearn.lang.calls import DeviceFunction, Intrinsic
+from tklearn.lang.calls import DeviceFunction
 from tklearn.lang.errors import Loc, SourceError
 from tklearn.lang.expressions import Expressions
 from tklearn.lang.hints import IMPORTED, hint, kind, undefined
@@ -32,7 +32,7 @@ from tklearn.lang.types import (
     SubST,
 )
 
-__all__ = ["DeviceFunction", "Intrinsic", "parameter_loc", "parameters", "source_of", "specialise"]
+__all__ = ["DeviceFunction", "parameter_loc", "parameters", "source_of", "specialise"]
 MAX_STATEMENTS = 10_000  # in one kernel, after unrolling
 
 

@@ -388,10 +388,13 @@ def page() -> str:
         "## Memory\n" + MEMORY,
         "## Asynchrony (from sm_90a)\n" + ASYNCHRONY,
         "## Operations\n\n" + operations(),
-        "A function of your own: `@tk.intrinsic(cuda=\"__popc({x})\", "
-        "sim=lambda x: np.bitwise_count(x.view(np.uint32)),\nresult=tk.i32)` adds a row to this "
-        "table for both machines. `sim` gets NumPy numbers and arrays of the\narguments' types, from "
-        "all lanes at once.\n",
+        "A function of your own is a row of this table for both machines:\n\n```python\n"
+        "@tk.intrinsic(cuda=\"__popc({x})\", sim=np.bitwise_count, result=tk.i32)\n"
+        "def popc(x: tk.u32):\n    \"\"\"The number of set bits.\"\"\"\n```\n\n"
+        "`sim` gets NumPy numbers and arrays of the arguments' types, from all lanes at once; tiles "
+        "are no\narguments. A parameter's annotation (tk.i32, tk.u32, tk.i64, tk.f32, tk.bool_) "
+        "says what it takes, so\nthat both machines get the same number; another type is refused "
+        "with TK200. One without takes any\nnumber, as it is.\n",
         "## Where the C++ is spelled differently\n\n"
         "A dot becomes `::`, a coordinate tuple becomes `{}`, the first assignment a declaration. "
         "Besides:\n\n" + table(["Python", "C++"], SPELLING),

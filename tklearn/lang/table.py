@@ -41,7 +41,7 @@ class Op:
     arch: int = 75
     order: str = ""
     nan: str = ""
-    intrinsic: Any = None  # (cuda text, sim function) of a learner's own row
+    intrinsic: Any = None  # (cuda text, sim function, types) of a learner's own row
 
     @property
     def is_value(self) -> bool:

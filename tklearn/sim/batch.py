@@ -172,7 +172,9 @@ class Batch:
         except Race:
             raise
         except TkError as e:
-            raise (e if e.code in EXPLAINS else self.suspected or e) from None
+            if e.code in EXPLAINS or self.suspected is None:
+                raise
+            raise self.suspected from None
         if recorder is not None:
             recorder.rests(w)
 

@@ -316,23 +316,45 @@ NUMBERS = {"f32": np.float32, "i32": np.int32, "u32": np.uint32, "i64": np.int64
            "bool": np.bool_}  # fmt: skip
 
 
-def own(fn: Callable[..., Any], dtypes: list[str | None], result: str | None) -> Callable[..., Any]:
-    """A learner's NumPy function as an operation.
+LANES = (
+    "it gets the values of all lanes at once, as numbers or arrays of shape (1, 32) or "
+    "(blocks, 32), and gives as many numbers"
+)
+
+
+def own(op: Any, dtypes: list[str | None], result: str | None) -> Callable[..., Any]:
+    """A learner's NumPy function as an operation: that of an intrinsic's row.
 
     It gets NumPy numbers and arrays of the types that its CUDA gets, and its value becomes a number
     of the declared type. Lanes that an `if` leaves out compute too; nothing of theirs is kept.
+    Error TK514 where it fails, or gives no numbers of lanes.
     """
+    fn = op.intrinsic[1]
     kinds = [None if d is None else NUMBERS.get(d, np.float32) for d in dtypes]
 
     def run(w: Any, s: Any, m: Any, *values: Any) -> Any:
-        x = fn(*[v if k is None or v is None else _typed(v, k) for v, k in zip(values, kinds)])
-        if result is None or (type(x) is ndarray and x.ndim > 2):
+        try:
+            x = fn(*[v if k is None else _typed(v, k) for v, k in zip(values, kinds)])
+        except Exception as e:
+            said = f"{type(e).__name__}: {e}"
+            raise w.fault(
+                "TK514", f"the sim function of '{op.name}' raises {said}", s, hint=LANES
+            ) from e
+        if result is None:
             return x
         x = np.asarray(x)
+        if x.dtype.kind not in "fiub" or not _of_lanes(x.shape, w.batch.n):
+            what = f"{x.dtype} of shape {x.shape}"
+            raise w.fault("TK514", f"the sim function of '{op.name}' gives {what}", s, hint=LANES)
         r = np.asarray(cast(x, "f32" if x.dtype.kind == "f" else "i64", result))
         return r if x.ndim else r[()] if r.dtype == np.float32 else r.item()
 
     return run
+
+
+def _of_lanes(shape: tuple[int, ...], blocks: int) -> bool:
+    """Whether values of this shape are those of a warp's lanes."""
+    return len(shape) < 3 and all(x in (1, n) for x, n in zip(shape[::-1], (32, blocks)))
 
 
 def _typed(v: Any, kind: Any) -> Any:

@@ -425,7 +425,7 @@ class Expressions:
         op = e.op
         if op.intrinsic is not None:  # by its place: names and types are the learner's
             result = e.type.dtype.name if isinstance(e, ir.Call) else None
-            return self.obj(lanes.own(op.intrinsic[1], [_dtype(a) for a in e.args], result), "own")
+            return self.obj(lanes.own(op, [_dtype(a) for a in e.args], result), "own")
         key = "_op_" + op.name.replace(".", "_")
         if key not in self.ns:
             self.ns[key] = self.ns["_ops"][op.name]
