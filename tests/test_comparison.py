@@ -193,6 +193,17 @@ def test_compile_time_arguments_may_stand_anywhere(recorded: list) -> None:
     assert {r.quantity: r for r in table.rows}["time"].predicted == f"{moved / 4.8e12 * 1e6:.2f} us"
 
 
+@pytest.mark.parametrize(("rows", "fits"), [(65536, True), (32 * 8192, False)])
+def test_a_bound_by_dram_says_where_l2_can_be_quicker(
+    recorded: list, rows: int, fits: bool
+) -> None:
+    """An estimate with a warm L2 cache may be below it, and both rows say so."""
+    found = {r.quantity: r for r in tk.compare(halve, 2, args(rows)).rows}
+    assert ("fit into L2" in found["time"].reason) == fits
+    assert ("L2 warm" in found["time, estimated"].reason) == fits
+    assert "lower bound by memory" in found["time"].reason
+
+
 @pytest.fixture
 def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that is the simulator: its name is in the table, its arrays are copies."""

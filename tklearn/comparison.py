@@ -161,7 +161,8 @@ def compare(
     blocks = grid[0] * grid[1] * grid[2]
     out.rows = _rows(spec, simulated, values, device, measured, error, seconds, blocks)
     compiled = out.gpu.compiled if out.gpu is not None else None
-    out.rows += _estimate(simulated, device, compiled, seconds, out.notes)
+    warm = in_l2(values, device)
+    out.rows += _estimate(simulated, device, compiled, seconds, out.notes, warm)
     return out
 
 
@@ -234,6 +235,13 @@ def _bound(
     return (memory, "memory") if memory >= tensor_time else (tensor_time, "tensor cores")
 
 
+def in_l2(numbers: list[Any], device: str) -> bool:
+    """Whether the L2 cache keeps all arrays from one launch to the next."""
+    from tklearn.sim.timing.rates import rates
+
+    return sum(a.nbytes for a in numbers if hasattr(a, "nbytes")) <= rates(device).l2_bytes
+
+
 HIGH = ("shared_ld_wavefronts", "shared_ld_conflicts")
 """Counters that read high with several blocks on an SM: by 0.1 to 2 % of the wavefronts."""
 
@@ -301,14 +309,20 @@ def _rows(
     gap = f"{seconds / bound:.2f}x" if seconds and bound else ""
     took = f"{seconds * 1e6:.2f} us" if seconds else None
     why = f"predicted: lower bound by {by} of the {device}"
+    if by == "memory" and in_l2(numbers, device):
+        why = (
+            "predicted: lower bound by memory (DRAM); the arrays fit into L2, which can be quicker"
+        )
     rows.append(Row("time", f"{bound * 1e6:.2f} us", None, took, gap, why))
     return rows
 
 
 def _estimate(
-    simulated: Report, device: str, compiled: Any, seconds: float | None, notes: list[str]
-) -> list[Row]:
-    """The time by the model of sim/timing, with the error that is published for it."""
+    simulated: Report, device: str, compiled: Any, seconds: float | None, notes: list[str],
+    warm: bool = False,
+) -> list[Row]:  # fmt: skip
+    """The time by the model of sim/timing, with the error that is published for it. `warm`: said
+    where the L2 cache has the arrays from the launch before."""
     registers = compiled.registers if compiled is not None else None
     try:
         e = simulated.estimate(device=device, registers=registers)
@@ -319,7 +333,7 @@ def _estimate(
     gap = f"{seconds / e.seconds:.2f}x" if seconds else ""
     band = f"median error {100 * e.error:.0f} %" if e.error is not None else "not checked"
     busy = f"busiest: {e.bound}, {100 * e.use.get(e.bound, 0.0):.0f} %"
-    why = f"an estimate ({band}); {busy}"
+    why = f"an estimate ({band}{', L2 warm' if warm else ''}); {busy}"
     return [Row("time, estimated", f"{e.seconds * 1e6:.2f} us", None, took, gap, why)]
 
 

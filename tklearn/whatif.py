@@ -3,6 +3,9 @@
 Knows a kernel, what it was launched with, and the time estimate; it runs nothing. A change is
 another compile-time value (a tk.const parameter, or a module or closure constant that the kernel
 reads), another grid or another GPU.
+
+Registers are those of a compiled kernel where they decide how many blocks an SM runs and NVRTC is
+there (no GPU is needed); else they are guessed from the tiles.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from tklearn import devices
 from tklearn.lang import frontend, ir
-from tklearn.lang.errors import LaunchError
+from tklearn.lang.errors import LaunchError, TkError
+from tklearn.lang.types import DType
 
 if TYPE_CHECKING:
     from tklearn.kernel import Kernel
@@ -71,8 +75,13 @@ class WhatIf:
         e = self.now.estimate or next((w.estimate for w in self.ways if w.estimate), None)
         if e is None:
             return []
-        band = f"{100 * e.error:.0f} % median error" if e.error is not None else "not checked"
-        return [f"estimates for the {e.device} ({band}), no measurements", *e.notes]
+        found = [w.estimate for w in (self.now, *self.ways) if w.estimate]
+        bands = {
+            x.device: "not checked" if x.error is None else f"{100 * x.error:.0f} % median error"
+            for x in found
+        }
+        gpus = "; ".join(f"for the {name} ({band})" for name, band in bands.items())
+        return [f"estimates {gpus}, no measurements", *e.notes]
 
     def __str__(self) -> str:
         table = [self.HEAD, *self.cells()]
@@ -113,14 +122,25 @@ class Launched:
         """The time of this launch. Raises ValueError where the model has no answer."""
         from tklearn.sim.timing import estimate
 
-        given = {"device": self.device, "registers": self.registers, **options}
+        name = options.pop("device", self.device)
         try:
-            sm = devices.device(given["device"]).arch.sm
+            gpu = devices.device(name)
         except KeyError as e:
             raise LaunchError("TK400", str(e.args[0]), self.spec.loc) from None
-        if self.spec.arch > sm:
-            raise ValueError(f"{self.spec.name} needs sm_{self.spec.arch}, not sm_{sm}")
-        return estimate(self.spec, self.grid, list(self.arguments), **given)
+        if self.spec.arch > gpu.arch.sm:
+            raise ValueError(f"{self.spec.name} needs sm_{self.spec.arch}, not sm_{gpu.arch.sm}")
+        lane = options.pop("registers", None) or self._registers(gpu)
+        return estimate(self.spec, self.grid, list(self.arguments), name, registers=lane, **options)
+
+    def _registers(self, gpu: devices.Device) -> int | None:
+        """Of a lane: as launched, or as compiled for another GPU if it makes a difference."""
+        from tklearn.sim.timing import registers_matter
+
+        if self.registers is not None and gpu is devices.device(self.device):
+            return self.registers
+        if not registers_matter(self.spec, self.grid, gpu):
+            return None
+        return compiled_registers(self.spec, gpu.arch.sm)
 
     def what_if(self, changes: dict[str, Any]) -> WhatIf:
         """The table for all combinations of `changes`: a value or a list of values for each name.
@@ -137,7 +157,12 @@ class Launched:
 
     def _name(self, said: str) -> str:
         """The kernel's own name for what was said: `stages` is STAGES if it has no `stages`."""
-        known = ["grid", "device", *self.consts, *(p[0] for p in self.spec.captures)]
+        plain = [
+            path[0]
+            for path, v in self.spec.captures.items()
+            if len(path) == 1 and isinstance(v, bool | int | float | str | DType)
+        ]
+        known = ["grid", "device", *self.consts, *plain]
         for same in (str.__eq__, lambda a, b: a.casefold() == b.casefold()):
             found = [k for k in known if same(k, said)]
             if found:
@@ -152,7 +177,7 @@ class Launched:
     def _way(self, said: dict[str, Any], changes: dict[str, Any]) -> Way:
         try:
             return Way(said, self._changed(changes).estimate())
-        except (LaunchError, ValueError) as e:
+        except (TkError, ValueError) as e:  # what cannot be built, launched or estimated
             return Way(said, None, str(e).splitlines()[0])
 
     def _changed(self, changes: dict[str, Any]) -> Launched:
@@ -160,7 +185,6 @@ class Launched:
         if not changes:
             return self
         from tklearn.kernel import as_grid
-        from tklearn.sim.timing import guess_registers
 
         grid = as_grid(changes["grid"]) if "grid" in changes else self.grid
         device = changes.get("device", self.device)
@@ -168,12 +192,22 @@ class Launched:
         other = {k: v for k, v in changes.items() if k not in (*self.consts, "grid", "device")}
         fn = with_constants(self.kernel.fn, other)
         spec = frontend.specialise(fn, self.kernel.threads, self.types, consts)
-        registers = self.registers
-        if registers is not None:  # as compiled, and what the guess says of the difference
-            registers += guess_registers(spec) - guess_registers(self.spec)
+        same = device == self.device and ir.digest(spec) == ir.digest(self.spec)
+        registers = self.registers if same else None
         return Launched(
             self.kernel, spec, grid, self.types, consts, self.arguments, device, registers
         )
+
+
+def compiled_registers(spec: ir.Kernel, arch: int) -> int | None:
+    """Of a lane, by ptxas (a compilation of about 0.3 s, kept on disk); None without NVRTC."""
+    from tklearn.cuda.compile import compile_source
+    from tklearn.cuda.emit import emit
+
+    try:
+        return compile_source(emit(spec), arch).facts.registers or None
+    except TkError:
+        return None
 
 
 def with_constants(fn: Callable, values: dict[str, Any]) -> Callable:

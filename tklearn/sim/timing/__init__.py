@@ -30,6 +30,7 @@ STEADY = 0.04  # laps of a loop whose times differ by less are alike
 MOST = 6000  # events of a block that is walked to find out
 BUSY = 1500  # of blocks with more events than this, two are walked
 L1 = 256  # KiB of an SM for its L1 cache and shared memory
+FEWEST = 16  # registers of a lane that any kernel has
 SURVEYED = 512  # blocks of a wave whose places are compared
 
 
@@ -85,8 +86,8 @@ def estimate(
         spec: the typed kernel. grid: its blocks. arguments: for each parameter the shape of an
             array, or a number. device: a name of devices.DEVICES.
         registers: of a lane as compiled; guessed from the tiles if not known.
-        warm: launches follow each other on the same data, as Report.seconds measures; else the L2
-            cache holds none of it, as benchmarks measure.
+        warm: launches follow each other on the same data, as Report.seconds measures, and what fits
+            into the L2 cache is there; else it holds none of it, as benchmarks measure.
         ghz: the SM clock; by default that of the calibration.
 
     Raises:
@@ -116,6 +117,17 @@ def guess_registers(spec: ir.Kernel) -> int:
                     n += 0.5
     most = 65536 // spec.nthreads if spec.nthreads > 256 else 255
     return int(min(n, most, 255))
+
+
+def registers_matter(spec: ir.Kernel, grid: tuple[int, int, int], gpu: devices.Device) -> bool:
+    """Whether their number can decide how many blocks of this grid an SM runs at a time."""
+    each = -(-math.prod(grid) // gpu.sms)
+    most = min(devices.REGISTERS_PER_SM // max(spec.nthreads, 256), 255)
+    few, many = (
+        min(devices.occupancy(gpu, spec.nthreads, n, spec.shared_bytes).blocks, each)
+        for n in (FEWEST, most)
+    )
+    return few != many
 
 
 @dataclass
@@ -164,6 +176,7 @@ class _Job:
         left = (L1 << 10) - self.resident * (spec.shared_bytes + 1024)
         self.sectors = max(left // 32 // (self.resident * spec.warps), 64)
         self.notes: list[str] = []
+        self.fits = False  # whether the L2 cache keeps all that is touched
         self.longer: list[Program] = []
 
     def estimate(self, lane: int, guessed: bool) -> Estimate:
@@ -186,8 +199,10 @@ class _Job:
             total += (max(c for c, _ in found) - total) / max(self.each, 1)
         played = found[len(found) // 2][1]
         total = max(total, self._floor())
-        if guessed:
+        if guessed and registers_matter(self.spec, self.grid, self.gpu):
             self.notes.append(f"registers guessed: {lane} a lane")
+        if self.fits and self.warm:
+            self.notes.append("the arrays fit into L2, which has them from the launch before")
         span = max(played.ends[-1], played.drained, 1.0)
         use = {name: min(busy / span, 1.0) for name, busy in played.work().items()}
         warps = self.spec.warps * len(played.ends)
@@ -256,7 +271,7 @@ class _Job:
         touched = {a: min(float(sizes[a]), b * spread.get(a, 1.0)) for a, b in loads.items()}
         written = {a: min(float(sizes[a]), b) for a, b in stores.items()}
         footprint = sum(max(touched.get(a, 0.0), written.get(a, 0.0)) for a in sizes)
-        fits = footprint <= r.l2_bytes
+        fits = self.fits = footprint <= r.l2_bytes
         evicted = 0.0 if self.warm or not fits else r.dirty
         far_loads, far_stores, late = {}, {}, {}
         for a, nbytes in loads.items():

@@ -185,11 +185,12 @@ class Replay:
         end = start + e.math
         self.math[part] = max(self.math[part], start) + e.math
         busy["issue"] += e.math
+        issued = start
         if e.serial and e.kind != P.MMA:  # the access comes after what leads to it
             start += e.serial
             end = max(end, start)
         if e.xu:
-            begin = max(start, self.xu[part])
+            begin = max(issued, self.xu[part])
             self.xu[part] = begin + e.xu
             busy["special functions"] += e.xu
             end = max(end, self.xu[part])
@@ -280,7 +281,9 @@ class Replay:
             self._put(e, begin)
         else:
             if e.what:  # all blocks at one place
-                self.adds = max(self.adds, begin) + r.atomic * self.share.sms
+                took = r.atomic * self.share.sms  # of all SMs, one after the other
+                self.adds = max(self.adds, begin) + took
+                self.out.busy["atomics on one address"] += took
                 begin = self.adds
             data = self._put(e, begin) + r.latency["l2"]
             w.first[n] = w.done[n] = data
