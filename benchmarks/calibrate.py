@@ -224,6 +224,13 @@ def copies() -> Iterator[Case]:
 
 def more() -> Iterator[Case]:
     """micro_more.py: tensor cores, the L1 cache, register tiles, DRAM, the reach of the L2."""
+    half = Array("float32", (32 * 16, 64), "half")
+    for name, op in micro_more.MAPS.items():
+        for w in (4, 16, 32):
+            y = Array("float32", (16 * w * SMS, 64))
+            args = (N, 0.5, half, y)
+            kernel = micro_more.tile_map(w, op)
+            yield Case("tile_map", {"op": name, "warps": w}, kernel, SMS, args, (64, 576))
     x = Array("bfloat16", (256, 256), "half")
     for m, n, k, ks in (
         (64, 64, 64, 32), (64, 64, 64, 16), (32, 64, 64, 32), (32, 32, 64, 64), (16, 64, 64, 64),

@@ -56,6 +56,18 @@ class Measured:
         return float(self.find(group, cold, **params)["seconds"][0])
 
 
+# Instructions of one element in sm_90a's code where no slow path is taken: all, and how many
+# are the special-function unit's. They are the same for tiles and for lanes, and for a divisor that
+# many elements share. calibrate.py's group tile_map measures them: `--check` compares.
+COUNTED = {
+    "log2": (4, 1),  # FSETP, FMUL, MUFU.LG2, FADD
+    "log": (5, 1),
+    "divide": (10, 2),  # MUFU.RCP, FCHK, 5 FFMA, BSSY, BRA, BSYNC
+    "sqrt": (10, 1),  # MUFU.RSQ, IADD3, ISETP, 2 FMUL, 2 FFMA, BSSY, BRA, BSYNC
+    "sin": (25, 1),  # F2I among them
+}
+
+
 def operations(m: Measured) -> dict[str, tuple[float, float]]:
     """Slots and special-function cycles a register, from 16 warps (4 on each scheduler)."""
 
@@ -67,15 +79,15 @@ def operations(m: Measured) -> dict[str, tuple[float, float]]:
 
     add = tile("add")
     iadd = lane("iadd") / 2  # an exclusive or, an addition
+    special = tile("rsqrt")
     # A map's instruction and what it costs the special-function unit; e^x multiplies first.
     return {
         "add": (add, 0.0),
         "max": (max(tile("max") - add, add), 0.0),
         "exp2": (add, tile("exp2")),
         "exp": (2 * add, tile("exp2")),
-        "log2": (2 * add, tile("log2")),
-        "rsqrt": (add, tile("rsqrt")),
-        "divide": (tile("divide"), tile("rsqrt")),
+        "rsqrt": (add, special),
+        **{x: (slots * add, n * special) for x, (slots, n) in COUNTED.items()},
         "convert": (tile("convert") - add, 0.0),  # to bf16 and back
         "tril": (tile("tril"), 0.0),
         "swap": (tile("swap") / 2, 0.0),
@@ -100,6 +112,7 @@ def latencies(m: Measured) -> dict[str, float]:
     return {
         "math": m.cycles("lane_op", op="fadd", warps=1) / 8,
         "idiv": _division(m),
+        "branched": _branched(m),
         "shuffle": m.cycles("lane_op", op="shuffle", warps=1) / 8,
         "shared": m.cycles("shared", stride=1, warps=1) / 8,
         "l1": _hits(m, l2),
@@ -116,6 +129,17 @@ def latencies(m: Measured) -> dict[str, float]:
 def _division(m: Measured) -> float:
     """Of integers, in a chain of divisions and additions."""
     return (m.cycles("lane_op", op="idiv", warps=1) - m.cycles("lane_op", op="fadd", warps=1)) / 8
+
+
+def _branched(m: Measured) -> float:
+    """What an element that branches around a slow path takes of its warp, besides dependent steps:
+    from the shorter launch of divisions by 0.5, since in the longer one values become infinite and
+    the slow path is taken. Five dependent steps of each are known."""
+    r, base = (m.find("tile_op", op=x, warps=4) for x in ("divide", "rsqrt"))
+    n = r["n"][0]
+    rest = base["seconds"][0] - n * np.diff(base["seconds"])[0] / np.diff(base["n"])[0]
+    each = (r["seconds"][0] - rest) * r["ghz"] * 1e9 / n / 32
+    return float(each) - 5 * m.cycles("lane_op", op="fadd", warps=1) / 8
 
 
 def copies(m: Measured) -> float:

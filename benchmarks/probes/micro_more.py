@@ -24,6 +24,38 @@ from tklearn import (
 # ruff: noqa: B007  (kernels: the language has no `_`)
 
 
+MAPS = {name: i for i, name in enumerate(("divide", "sqrt", "sin", "tanh", "log", "e4m3"))}
+
+
+@cache
+def tile_map(W: int, OP: int) -> tk.Kernel:
+    """n times one map of a register tile of 32 values a lane, none of which takes a slow path."""
+
+    @tk.kernel(warps=W)
+    def micro_tile_map(n: tk.i32, a: tk.f32, x: tk.gl_fl, y: tk.gl_fl):
+        t = tk.rt_fl(16, 64)
+        q = tk.rt(tk.e4m3, 16, 64)
+        warp.load(t, x, (warpid(), 0))
+        for i in range(n):
+            if OP == 0:
+                t = a / t
+            elif OP == 1:
+                t = tk.sqrt(t)
+            elif OP == 2:
+                t = tk.sin(t)
+            elif OP == 3:
+                t = tk.tanh(t)
+            elif OP == 4:
+                t = tk.log(t)
+            else:
+                warp.copy(q, t)
+                warp.copy(t, q)
+                t += a
+        warp.store(y, t, (blockIdx.x * W + warpid(), 0))
+
+    return micro_tile_map
+
+
 @cache
 def step(W: int, M: int, N: int, K: int, KS: int, PAD: int = -1, TURNED: int = 0) -> tk.Kernel:
     """n times: a warp's operands come from one of two shared tiles (ldmatrix), KS of the depth K at

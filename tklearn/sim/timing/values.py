@@ -17,7 +17,7 @@ import numpy as np
 from tklearn.lang import ir
 from tklearn.lang.types import RV, Regs, Scalar, Shared, Vec
 from tklearn.sim.timing import program as P
-from tklearn.sim.timing.costs import Costs, registers
+from tklearn.sim.timing.costs import Cost, Costs, power_of_two, registers
 from tklearn.sim.timing.program import Event
 
 ndarray = np.ndarray
@@ -97,19 +97,23 @@ class Values:
         """What an expression is; its work is added up on the way."""
         return getattr(self, "x_" + type(e).__name__)(e)
 
-    def work(self, cost: tuple[float, float]) -> None:
-        self.math += cost[0]
-        self.xu += cost[1]
+    def work(self, cost: Cost) -> None:
+        self.math += cost.slots
+        self.xu += cost.xu
+        self.serial += cost.serial
         self.chain += 1
 
     def number(self, e: Any, op: str) -> None:
         """The work of one scalar operation."""
-        math, xu = self.costs.binary(op, e.type, None, None)
-        if e.type.dtype.kind != "f" and e.uni.level <= ir.WARP:
-            math *= UNIFORM
-        self.work((math, xu))
-        if op in ("//", "%") or (op == "/" and e.type.dtype.kind != "f"):
-            self.serial += self.costs.rates.latency["idiv"]
+        cost = self.costs.binary(op, e.type, None, None)
+        if e.type.dtype.kind == "f":
+            self.work(cost)
+        else:
+            self._integer(e, cost)
+
+    def _integer(self, e: Any, cost: Cost) -> None:
+        part = UNIFORM if e.uni.level <= ir.WARP else 1.0
+        self.work(cost._replace(slots=cost.slots * part))
 
     def x_Const(self, e: ir.Const) -> Any:
         return e.value
@@ -145,8 +149,13 @@ class Values:
             return None
         if all(isinstance(x, ir.Const | ir.Dim) for x in (e.a, e.b)):
             return BINARY[e.op](a, b)  # the compiler's work, or the launch's
-        power = isinstance(e.b, ir.Const) and e.op in ("//", "%", "*") and _power_of_two(b)
-        self.number(e, "&" if power else "*" if isinstance(e.b, ir.Const) else e.op)
+        if isinstance(e.b, ir.Const) and e.op in ("//", "%"):
+            known = e.a.nonneg or (isinstance(e.a, ir.Var) and e.a.sym.nonneg)
+            self._integer(e, self.costs.by_constant(e.op, b, known))
+        else:
+            power = isinstance(e.b, ir.Const) and power_of_two(b)
+            op = {"*": "&", "/": "*"}.get(e.op, e.op) if power else e.op
+            self.number(e, op)
         if e.type.dtype.kind == "f":
             return 0.0
         return BINARY[e.op](a, b)
@@ -162,7 +171,7 @@ class Values:
 
     def x_Compare(self, e: ir.Compare) -> Any:
         a, b = self.value(e.a), self.value(e.b)
-        self.work((UNIFORM if e.uni.level <= ir.WARP else 1.0, 0.0))
+        self.work(Cost(UNIFORM if e.uni.level <= ir.WARP else 1.0))
         return COMPARE[e.op](a, b)
 
     def x_Logic(self, e: ir.Logic) -> Any:
@@ -174,7 +183,7 @@ class Values:
 
     def x_Select(self, e: ir.Select) -> Any:
         c, a, b = self.value(e.cond), self.value(e.a), self.value(e.b)
-        self.work((1.0, 0.0))
+        self.work(Cost(1.0))
         if a is None or b is None:
             return None
         return np.where(c, a, b) if type(c) is ndarray else a if c else b
@@ -184,7 +193,7 @@ class Values:
         if not isinstance(e.type, Scalar):
             self.work(self.costs.convert(e.a.type, e.type))
             return None
-        self.work((0.5, 0.0))
+        self.work(self.costs.cast(e.a.type, e.type))
         if e.type.dtype.kind == "f":
             return a if type(a) is ndarray else float(a or 0)
         return a.astype(np.int64) if type(a) is ndarray else int(a or 0)
@@ -268,7 +277,7 @@ class Values:
             self.work(self.costs.convert(t, e.type))
             return None
         if e.op.intrinsic is not None:
-            self.work((4.0, 0.0))
+            self.work(Cost(4.0))
             return 0
         self.work(self.costs.map(name, e.type))
         return 0.0 if isinstance(e.type, Scalar) else None
@@ -327,7 +336,3 @@ class Values:
 
 def _first(x: Any) -> Any:
     return x.flat[0] if type(x) is ndarray else x
-
-
-def _power_of_two(n: Any) -> bool:
-    return type(n) is int and n > 0 and n & (n - 1) == 0

@@ -119,7 +119,7 @@ class Walker(Operations):
         self.moved: set[int] = set()
         self.brought = {}
         self.loaded, self.stored = {}, {}
-        self.math = self.xu = 0.0
+        self.math = self.xu = self.serial = 0.0
         self.reads = set()
         self.returned: Any = False
 
@@ -265,7 +265,7 @@ class Walker(Operations):
             return m
         self.value(s.target)
         self.value(s.value)
-        self.work((1.0, 0.0))
+        self.work(self.costs.binary(s.op, s.target.type, s.target.type, s.value.type))
         self._store(s.target)
         return m
 
