@@ -43,6 +43,16 @@ def test_predictions_of_lessons(name: str, seed: int) -> None:
             assert says in verdict.message or "is not it" in verdict.message
 
 
+@pytest.mark.parametrize("factor", ["2", "-2", "0.5"])
+def test_any_other_factor_is_told_the_rule(factor: str) -> None:
+    item = LESSONS["N6"]
+    right = {q.name: q.truth(**engine.parameters(item, 1)) for q in item.questions}
+    said = {**right, "keep1": factor}
+    verdict = engine.judge_predictions(item, Answer("N6", first=said, latest=said, seed=1))
+    assert f"keep1: {factor} is not it" in verdict.message
+    assert "exp2(old top - new top)" in verdict.message
+
+
 def test_the_quiz_is_the_same_before_and_after() -> None:
     before, after = LESSONS["quiz-before"], LESSONS["quiz-after"]
     assert before.questions is after.questions

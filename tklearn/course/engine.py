@@ -541,7 +541,7 @@ def judge_predictions(item: Predict, answer: Answer) -> Verdict:
             for says, f in q.wrong.items()
             if _right(f(**params), said, q.within) and not _right(truth, f(**params), q.within)
         )
-        why = next(told, "")
+        why = next(told, q.otherwise)
         lines.append(f"{q.name}: {said} is not it{NOT_IT if why else '.'}{why}")
     score = round(item.points * (0.5 + 0.5 * first / len(item.questions)), 2)
     lines.append(f"{first} of {len(item.questions)} first answers were right")

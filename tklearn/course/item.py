@@ -70,6 +70,7 @@ class Question:
         choices: the possible answers, where there is a choice. Other answers are numbers.
         wrong: what a misconception is told -> the answer that it leads to, from the parameters.
         why: said when the answer is right: the rule, in a sentence.
+        otherwise: said to every other wrong answer.
         within: how far a number may be from the truth, as a fraction of it.
     """
 
@@ -79,6 +80,7 @@ class Question:
     choices: tuple[str, ...] = ()
     wrong: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     why: str = ""
+    otherwise: str = ""
     within: float = 0.0
 
 

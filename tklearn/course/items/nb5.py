@@ -612,7 +612,8 @@ N5b = Predict(
         Question(
             name="early",
             text='A consumer says "empty" right after it has started its product, before '
-            "mma_async_wait. Does it pass?",
+            "mma_async_wait. Does it pass? (Of all orders in which it may happen on a GPU: pass in "
+            "all, fail in all, or depends.)",
             truth=lambda: "depends" if _fault(_ring(early=True)) else "pass",
             choices=PASS,
             wrong={

@@ -623,6 +623,10 @@ K4b = KernelItem(
             when=lambda f: bool(re.search(r"(= |range\(|max\()blockIdx\.x[),\n]", f.text)),
         ),
         Wrong(
+            says="no key ahead is hidden yet: that is place 1. Query i may see keys 0 to i only",
+            when=lambda f: not re.search(r"\b(tril|triu|right_fill|where|reg)\(", f.text),
+        ),
+        Wrong(
             says="this is attention over all keys: query i may see keys 0 to i only",
             gives=lambda Q, K, V, scale: plain(Q, K, V, scale)[1],
         ),
@@ -753,6 +757,8 @@ N6 = Predict(
                 "exp2(old - new), below 1": lambda scores: 1 / _factor(1)(scores),
                 "a factor of 1 is for queries whose maximum stays": lambda scores: 1.0,
             },
+            otherwise="the factor is exp2(old top - new top), 2 to the power of that difference: "
+            "for a top that rises from 2 to 5 it is 2 ** (2 - 5), an eighth",
             why="exp2(old maximum - new maximum).",
             within=0.01,
         ),

@@ -1,4 +1,4 @@
-# words: attention over all keys|past the end|should be
+# words: no key ahead is hidden yet
 import tklearn as tk
 from tklearn import block, blockIdx, laneid, threadIdx, warp, warpid
 
