@@ -360,3 +360,92 @@ def test_sizes_of_the_gallery() -> None:
     with pytest.raises(tk.LaunchError) as e:
         saxpy.run(2.0, np.zeros(4, np.float32), np.zeros(5, np.float32))
     assert e.value.code == "TK410"
+
+
+RIGHT: dict[str, list] = {
+    "schedule": ["rotate", "reverse", "random", [0, 1], (1, 0), ["1*1", 0]],
+    "seed": [0, -3, np.int64(5)],
+    "delay": [None, {}, {0: 3, 1: 0}, {np.int32(1): np.int64(2)}],
+    "check": ["full", "fast", "off"],
+    "mma": ["fast", "exact"],
+    "arch": ["hopper", "ampere"],
+    "blocks": [None, [0], [(0, 0, 0)], range(1), [(0,)], np.arange(1), iter([0]), []],
+    "device": ["H200", "nvidia t4"],
+    "batch": [True, False],
+    "steps": [1000, np.int64(1000)],
+    "trace": [True],
+    "timeline": [True],
+    "runs": [1, np.int64(100)],
+    "seconds": [1, 2.5, np.float32(3)],
+    "prune": ["orders", "states", "none"],
+}
+WRONG: dict[str, list] = {
+    "schedule": ["sideways", 3, None, ["a"], [7]],
+    "seed": ["a", 1.5, None],
+    "delay": [5, {"a": 1}, {77: 3}, {0: -1}, {0: "x"}, [1], {-1: 1}, {0: 1.5}],
+    "check": ["most", None, True, ["full"]],
+    "mma": ["slow", 1],
+    "arch": ["H200", 90],
+    "blocks": [0, "0", [5], [(0, 1)], ["a"], [(0, 0, 0, 0)], [-1], {0: 1}, [1.5]],
+    "device": ["abacus", 5, None],
+    "batch": [1, "yes"],
+    "steps": ["a", 0, -1, 1.5, True],
+    "trace": ["yes"],
+    "timeline": [1],
+    "runs": ["x", 0, -1, 2.5],
+    "seconds": ["x", 0, -1, None],
+    "prune": ["all", None],
+}
+
+
+def test_each_option_has_values_to_try() -> None:
+    from tklearn.kernel import SIM_OPTIONS
+    from tklearn.sim.explore import OPTIONS
+
+    assert set(RIGHT) == set(WRONG) == {*SIM_OPTIONS, *OPTIONS}
+
+
+@tk.kernel(warps=2)
+def two_warps(y: tk.gl_fl):
+    y[tk.threadIdx.x] = 1.0
+
+
+def ways(name: str):
+    """The calls that take an option."""
+    from tklearn.kernel import SIM_OPTIONS
+    from tklearn.sim.explore import OPTIONS
+
+    launch = two_warps.sim[1]
+    return ([launch] if name in SIM_OPTIONS else []) + ([launch.explore] * (name in OPTIONS))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_options_that_are_possible(name: str) -> None:
+    for way in ways(name):
+        for value in RIGHT[name]:
+            given = list(value) if type(value).__name__ == "list_iterator" else value
+            way(np.zeros(64, np.float32), **{name: given})
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_options_that_are_not_possible(name: str) -> None:
+    for way in ways(name):
+        for value in WRONG[name]:
+            with pytest.raises(tk.LaunchError, match="TK411") as e:
+                way(np.zeros(64, np.float32), **{name: value})
+            assert name in e.value.message or value == "abacus", e.value
+            assert e.value.hint
+
+
+def test_a_misspelt_option() -> None:
+    y = np.zeros(64, np.float32)
+    for near, name in (("shedule", "schedule"), ("seeds", "seed"), ("delays", "delay")):
+        with pytest.raises(tk.LaunchError, match=rf"TK411.*'{near}'") as e:
+            two_warps.sim[1](y, **{near: 1})
+        assert e.value.hint.startswith(f"did you mean '{name}'? its parameters: y; options: sch")
+    with pytest.raises(tk.LaunchError, match=r"TK411.*'run'") as e:
+        two_warps.sim[1].explore(y, run=1)
+    assert e.value.hint.startswith("did you mean 'runs'?")
+    with pytest.raises(tk.LaunchError, match=r"TK411.*'quux'") as e:
+        two_warps.sim[1](y, quux=1)
+    assert e.value.hint.startswith("its parameters: y; options: schedule, seed, ")

@@ -34,6 +34,9 @@ def launch(
 
     options: dict[str, Any] = {}
     if machine == "simulator":
+        from tklearn.sim.options import unknown
+
+        unknown(k.__name__, k.params, kwargs, SIM_OPTIONS)
         options = {n: kwargs.pop(n) for n in SIM_OPTIONS if n in kwargs and n not in k.params}
     values, consts = k.bind(args, kwargs)
     if any(type(v).__name__ == "FakeTensor" for v in values):
@@ -68,7 +71,9 @@ def explore(
     """Checks the arguments and runs all schedules of `k` (sim.explore)."""
     from tklearn.sim.explore import OPTIONS
     from tklearn.sim.explore import explore as run
+    from tklearn.sim.options import unknown
 
+    unknown(k.__name__, k.params, kwargs, OPTIONS)
     options = {n: kwargs.pop(n) for n in OPTIONS if n in kwargs and n not in k.params}
     values, consts = k.bind(args, kwargs)
     types, arrays = typed(k, values)
@@ -336,22 +341,22 @@ def _moved(counts: dict[str, int], past: int) -> int:
 def simulate(
     k: Kernel, spec: ir.Kernel, grid: tuple[int, int, int], args: list[Any], options: dict[str, Any]
 ) -> Report:
+    from tklearn.devices import device as row
     from tklearn.sim import simulate as run
+    from tklearn.sim.options import checked
 
+    options = checked(spec, grid, options)
     device = options.pop("device", "H200")
-    if options.get("mma") == "exact" and "arch" not in options:
-        from tklearn.devices import device as row
-
-        try:
-            options["arch"] = row(device).arch.family.lower()
-        except KeyError as e:
-            raise LaunchError("TK411", str(e.args[0]), spec.loc, "or give arch=") from None
+    try:
+        family = row(device).arch.family.lower()
+    except KeyError as e:
+        raise LaunchError("TK411", str(e.args[0]), spec.loc, "or give arch=") from None
+    if options.get("mma") == "exact":
+        options.setdefault("arch", family)
     if 0 in grid:
         return Report(spec.name, "simulator", device, grid, spec.threads, spec.file, spec.loc.line)
     chosen = options.get("blocks")
-    if chosen is not None:
-        options["blocks"] = chosen = list(chosen)
-    elif not isinstance(options.get("schedule", ""), str):
+    if chosen is None and not isinstance(options.get("schedule", ""), str):
         chosen = [0]
     total = math.prod(grid) if chosen is None else len(chosen)
     progress = Progress(f"simulating {spec.name}, blocks", total)

@@ -37,12 +37,11 @@ from tklearn.lang import ir
 from tklearn.lang.errors import LaunchError, TkError
 from tklearn.lang.types import GL
 from tklearn.sim.machine import STEPS, Launch
+from tklearn.sim.options import checked
 from tklearn.sim.orders import LONGEST, Node, Order, Search, Stop, TooLong
 from tklearn.sim.schedule import Schedule
 
 LATE, MANY = "late", "many"
-PRUNE = ("orders", "states", "none")
-CHECKS = ("full", "fast", "off")
 OPTIONS = ("runs", "seconds", "blocks", "prune", "check", "mma", "arch", "steps")
 
 
@@ -122,15 +121,9 @@ def explore(
     little. The arrays in `args` are as before when this returns. The search ends at the first
     fault. Errors: LaunchError TK411 for options that are not possible.
     """
-    if prune not in PRUNE or check not in CHECKS or runs < 1 or seconds <= 0:
-        raise LaunchError(
-            "TK411",
-            f"explore(runs={runs}, seconds={seconds}, prune={prune!r}, check={check!r}) is not "
-            "possible",
-            kernel.loc,
-            f"runs and seconds are positive; prune is one of {', '.join(PRUNE)}; check one of "
-            f"{', '.join(CHECKS)}",
-        )
+    given = {"runs": runs, "seconds": seconds, "blocks": blocks, "prune": prune, "check": check,
+             "mma": mma, "arch": arch, "steps": steps}  # fmt: skip
+    blocks = checked(kernel, grid, given)["blocks"]
     if 0 in grid:
         return Exploration(kernel.name, (), True, "", 0, 0, (), (), None, None, 0.0)
     start = time.perf_counter()

@@ -27,6 +27,7 @@ from tklearn.sim.batch import Batch
 from tklearn.sim.globals import GlobalArray
 from tklearn.sim.lower import Lowered
 from tklearn.sim.lower_expr import GRID_MAX
+from tklearn.sim.options import checked
 from tklearn.sim.recorder import Recorder
 from tklearn.sim.registry import OPS
 from tklearn.sim.schedule import Replay, block_of
@@ -36,7 +37,6 @@ TARGET_BYTES = 32 << 20  # of a batch: larger ones leave the caches
 FULL_BATCH = 64  # blocks, for which a batch may be four times as large: calls cost, too
 MAX_BATCH = 1024
 STEPS = 1 << 18  # loop iterations of a warp: about 20 s, then a learner hears of an endless loop
-SCHEDULES = ("rotate", "reverse", "random")
 
 
 @dataclass
@@ -92,24 +92,14 @@ def simulate(
     `arch`'s tensor core, and maps with those of its instructions (exact.py). Errors: KernelFault
     (TK5xx) for what the kernel does wrong, LaunchError TK411 for unknown options.
     """
+    given = {"schedule": schedule, "seed": seed, "delay": delay, "check": check, "mma": mma,
+             "arch": arch, "blocks": blocks, "batch": batch, "steps": steps, "trace": trace,
+             "timeline": timeline}  # fmt: skip
+    blocks = checked(kernel, grid, given)["blocks"]
     chooser = None
     if not isinstance(schedule, str):
         blocks = block_of(kernel, grid, schedule, blocks)
         chooser, schedule = Replay(kernel, schedule), "rotate"
-    options = (
-        ("schedule", schedule, SCHEDULES),
-        ("check", check, ("full", "fast", "off")),
-        ("mma", mma, ("fast", "exact")),
-        ("arch", arch, tuple(numerics.CORES)),
-    )
-    for what, value, known in options:
-        if value not in known:
-            raise LaunchError(
-                "TK411",
-                f"{what}={value!r} is not possible",
-                kernel.loc,
-                "possible: " + ", ".join(known),
-            )
     start = time.perf_counter()
     launch = Launch(kernel, grid, args, check, schedule, seed, delay or {}, steps)
     launch.progress, launch.chooser = progress, chooser
@@ -227,10 +217,6 @@ class Launch:
                 ],
                 np.int64,
             ).reshape(-1, 3)
-            if ((every < 0) | (every >= (gx, gy, gz))).any():
-                raise LaunchError(
-                    "TK411", f"blocks= names a block outside the grid {self.grid}", self.kernel.loc
-                )
         shape = self.code.shape
         looped = [a for a, bit in enumerate((1, 2, 4)) if shape.bad & bit]
         if looped:
