@@ -29,12 +29,12 @@ MAPS = {name: i for i, name in enumerate(("divide", "sqrt", "sin", "tanh", "log"
 
 @cache
 def tile_map(W: int, OP: int) -> tk.Kernel:
-    """n times one map of a register tile of 32 values a lane, none of which takes a slow path."""
+    """n times one map of a register tile of 16 values a lane, none of which takes a slow path."""
 
     @tk.kernel(warps=W)
     def micro_tile_map(n: tk.i32, a: tk.f32, x: tk.gl_fl, y: tk.gl_fl):
-        t = tk.rt_fl(16, 64)
-        q = tk.rt(tk.e4m3, 16, 64)
+        t = tk.rt_fl(16, 32)
+        q = tk.rt(tk.e4m3, 16, 32)
         warp.load(t, x, (warpid(), 0))
         for i in range(n):
             if OP == 0:
