@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -92,3 +95,30 @@ def test_rows_that_do_not_fill_the_tiles_are_not() -> None:
     assert r.notes == []
     told = layernorm.run(x, x, np.ones(128, np.float32), np.ones(128, np.float32), report=True)[-1]
     assert told.notes == []
+
+
+def test_a_listing_shows_the_whole_kernel(tmp_path: Path) -> None:
+    """Its last lines, too, that count nothing; and what stands after it not."""
+
+    @tk.kernel(threads=32)
+    def k(x: tk.gl_fl, y: tk.gl_fl):
+        v = x[laneid()]
+        if v > 0.0:
+            y[laneid()] = v
+        else:
+            v = 1.0
+            v = 2.0  # counts nothing
+
+    r = k.sim[1](np.ones(32, np.float32), np.zeros(32, np.float32))
+    first = k.fn.__code__.co_firstlineno + 1
+    listed = r.rows(r.columns())
+    assert [n for n, *_ in listed] == list(range(first, first + 7))
+    assert listed[0][1].strip() == "def k(x: tk.gl_fl, y: tk.gl_fl):"
+    assert listed[-1][1].endswith("# counts nothing")
+    assert len(r.listing().splitlines()) == 8
+    gone = replace(r, file="nowhere.py")  # the source is not on this machine
+    assert [n for n, *_ in gone.rows(gone.columns())] == list(range(first, first + 4))
+    path = tmp_path / "changed.py"  # or it is no longer what ran
+    path.write_text("\n" * first + "x = (\n")
+    changed = replace(r, file=str(path))
+    assert len(changed.rows(changed.columns())) == 4

@@ -7,7 +7,9 @@ run's report is lazy: nothing is timed or synchronised until `seconds` is read.
 from __future__ import annotations
 
 import html
+import inspect
 import linecache
+import tokenize
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -310,7 +312,8 @@ class Report:
         """(line number, source text, one cell per counter) for each line of the kernel."""
         if not self.file:
             return []
-        last = max([self.first_line, *self.lines], default=self.first_line)
+        source = linecache.getlines(self.file)[self.first_line - 1 :]
+        last = max(self.first_line + _length(source) - 1, *self.lines, 0)
         rows = []
         for n in range(self.first_line, last + 1):
             counts = self.lines.get(n, {})
@@ -361,6 +364,14 @@ class Report:
         head += "<th></th><th style='text-align:left'>source</th>"
         table = f"<table><tr>{head}</tr>{''.join(body)}</table>"
         return f"<pre>{html.escape(self.summary())}</pre>" + (table if cols else "")
+
+
+def _length(source: list[str]) -> int:
+    """How many of these lines the function takes that begins with the first one."""
+    try:
+        return max(len(inspect.getblock(source)), 1)
+    except (SyntaxError, tokenize.TokenError):  # the file has been changed since it ran
+        return 1
 
 
 def _head(key: str) -> str:
