@@ -252,3 +252,34 @@ def test_the_profiler_finds_kernels_with_names_that_cpp_or_the_headers_use() -> 
     for name in [*sorted(RESERVED)[:200], "copy", "gemm"]:
         assert pattern.match(legal(name)), name
     assert not pattern.match("gemm_lanes")
+
+
+@tk.kernel(warps=1)
+def squared(x: tk.gl_hf, y: tk.gl_fl):
+    a = tk.rt_hf(16, 16)
+    b = tk.rt_hf(16, 16, tk.col)
+    c = tk.rt_fl(16, 16)
+    warp.load(a, x, (0, 0))
+    warp.load(b, x, (0, 0))
+    warp.zero(c)
+    warp.mma_AB(c, a, b)
+    warp.store(y, c, (0, 0))
+
+
+def test_what_the_counter_cannot_count_has_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows products of bf16: the 0 that it says to those of f16 is none of this kernel's."""
+    given = [np.ones((16, 16), np.float16), np.zeros((16, 16), np.float32)]
+    kept = recording(
+        kernel="squared",
+        digest=ir.digest(squared.ir(*given)),
+        arguments=recordings.describe_arguments(given),
+        grid=(1, 1, 1),
+        counters={"tensor_flops": 0, "tensor_instructions": 2},
+    )
+    monkeypatch.setattr(recordings, "load", lambda: (kept,))
+    monkeypatch.setattr("tklearn.comparison.gpu_here", lambda: False)
+    rows = {r.quantity: r for r in tk.compare(squared, 1, given).rows}
+    flops = rows["tensor flops"]
+    assert (flops.simulated, flops.measured, flops.difference) == ("8,192", None, "")
+    assert flops.reason.startswith("not measured: the GPU's counter knows products of bf16")
+    assert rows["tensor instructions"].measured == "2"

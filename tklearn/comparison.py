@@ -245,6 +245,8 @@ def in_l2(numbers: list[Any], device: str) -> bool:
 HIGH = ("shared_ld_wavefronts", "shared_ld_conflicts")
 """Counters that read high with several blocks on an SM: by 0.1 to 2 % of the wavefronts."""
 
+UNCOUNTED = "not measured: the GPU's counter knows products of bf16 summed in f32 only"
+
 
 def _reason(
     key: str, gap: int, total: dict[str, int], blocks: int, spec: ir.Kernel, dev: devices.Device
@@ -254,7 +256,7 @@ def _reason(
         return ""
     bf16 = "bf16" in {_dtype(s) for s in spec.params}
     if key in ("tensor_flops", "wgmma_flops") and gap < 0 and not bf16:
-        return "the metric counts bf16 products summed in f32 only"
+        return UNCOUNTED
     if key in HIGH and gap > 0 and blocks > dev.sms:
         high = gap / max(total["shared_ld_wavefronts"], 1)
         if high <= 0.02:
@@ -293,6 +295,8 @@ def _rows(
         got = measured.get(key)
         gap = "" if got is None else "0" if got == total[key] else f"{got - total[key]:+,}"
         why = _reason(key, 0 if got is None else got - total[key], total, blocks, spec, dev)
+        if why == UNCOUNTED:
+            got, gap = None, ""
         if not why and predicted:
             why = "predicted: every byte used, no conflict"
         rows.append(
