@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -381,6 +382,21 @@ def test_units_of_one_two_and_three_stages() -> None:
     assert overlap == {1: False, 2: True, 3: True}
 
 
+def test_the_words_tell_stages_apart_and_what_a_semaphore_counts() -> None:
+    said = {s: viz.timeline(run(pipeline(s), 8), units=Units(6, 4)) for s in (1, 2, 3)}
+    assert len({p.alt for p in said.values()}) == 3
+    for p in said.values():
+        assert f"It ends at {p.data.finish:g}." in p.alt
+        assert f"The first product begins at {p.data.first_product:g}; tensor cores work" in p.alt
+        assert "Time spent waiting: warp" in p.alt
+        phase = p.alt.partition("The first phase of full[0]: ")[2]
+        steps = [phase.index(x) for x in ("expects", "bytes missing", "phase 0 is complete")]
+        assert steps == sorted(steps)
+    busy = [float(re.search(r"work in (\d+) %", p.alt)[1]) for p in said.values()]
+    assert busy == sorted(busy)
+    assert busy[0] < busy[1]
+
+
 def test_times_of_a_model_are_taken() -> None:
     t = run(pipeline(1))
     timed = t.timed([(10.0 * n, 10.0 * n + 5) for n in range(len(t.moments))], "ns")
@@ -437,7 +453,13 @@ def test_a_part_of_a_long_run() -> None:
     t = run(pipeline(1), 24)
     p = viz.timeline(t)
     assert p.data.rows.end > 90
-    assert any("steps 0 to 90 of" in x.get_text() for x in p.figure.texts)
+    end = p.data.finish
+    assert end == max(last for _, last in p.data.rows.at)
+    assert any(f"steps 0 to 90 of {end:g})" in x.get_text() for x in p.figure.texts)
+    assert "The picture shows 0 to 90; these words are about the whole run." in p.alt
+    whole = viz.timeline(t, window=(0, end))
+    assert "The picture shows" not in whole.alt
+    assert not any("steps" in x.get_text() for x in whole.figure.texts)
     assert any(
         "steps 50 to 90" in x.get_text() for x in viz.timeline(t, window=(50, 90)).figure.texts
     )

@@ -40,6 +40,7 @@ LOOK = {
     "atomic": ("o", GREY, "write global memory"),
     "fault": ("!", RED, "the fault"),
 }
+ORDER = "order of execution, not time"  # the axis of a picture without durations
 OTHERS = {
     "wait": "waits (for what is named)",
     "stuck": "waits for ever",
@@ -93,7 +94,7 @@ def picture_rows(
     p = places(t, units)
     out = Rows(end=max(p.end, 1) + (3 if t.fault is not None else 1), rounds=p.rounds)
     out.at = [p.at[n] for n in range(len(t.moments))]
-    out.axis = "order of execution, not time"
+    out.axis = ORDER
     if t.times is not None:
         out.axis = f"time in {t.unit}, as estimated"
         out.end = p.end * 1.02

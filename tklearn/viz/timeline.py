@@ -20,6 +20,7 @@ from tklearn.viz.rows import (
     GREEN,
     LOOK,
     ORANGE,
+    ORDER,
     OTHERS,
     PINK,
     RED,
@@ -67,7 +68,7 @@ def timeline(
     t = the_timeline(what)
     rows = picture_rows(t, units, tiles, semaphores)
     lo, hi = window or _window(t, rows)
-    return Picture(_draw(t, rows, lo, hi, title), describe(t, rows), Drawn(t, rows))
+    return Picture(_draw(t, rows, lo, hi, title), describe(t, rows, (lo, hi)), Drawn(t, rows))
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,15 @@ class Drawn:
 
     @property
     def finish(self) -> float:
-        return max(end for _, end in self.rows.at)
+        return _finish(self.rows)
 
     @property
     def first_product(self) -> float | None:
         return min((b.start for b in self.rows.bars if b.style == "product"), default=None)
+
+
+def _finish(rows: Rows) -> float:
+    return max((end for _, end in rows.at), default=0.0)
 
 
 def _window(t: Timeline, rows: Rows) -> tuple[float, float]:
@@ -97,9 +102,12 @@ def _window(t: Timeline, rows: Rows) -> tuple[float, float]:
 
 
 # --------------------------------------------------------------------------------------- words
-def describe(t: Timeline, rows: Rows) -> str:
-    """What the figure shows, in words."""
+def describe(t: Timeline, rows: Rows, window: tuple[float, float] | None = None) -> str:
+    """What the figure shows, in words. window: the part of the axis that it shows, if not all."""
     out = [f"Timeline of {t.kernel}, block {t.block}: {count(t.warps, 'warp')}; {rows.axis}."]
+    if window is not None and _cut(rows, *window):
+        lo, hi = window
+        out.append(f"The picture shows {lo:g} to {hi:g}; these words are about the whole run.")
     roles = [
         f"{ranges(ws)} {role}s" if len(ws) > 1 else f"{ws[0]} the {role}"
         for role in ("producer", "consumer")
@@ -121,16 +129,64 @@ def describe(t: Timeline, rows: Rows) -> str:
             if both
             else "No copy is under way while a tensor core works."
         )
+    if rows.axis != ORDER:
+        out.append(_spans(rows))
+    if t.fault is None or t.fault.kind != "deadlock":
+        out += _waits(rows)
+    out += _first_phase(t)
+    if t.dropped:
+        out.append(f"{t.dropped:,} moments in the middle are left out.")
+    return " ".join([*out, *fault_lines(t)])
+
+
+def _cut(rows: Rows, lo: float, hi: float) -> bool:
+    """Whether a part of the axis leaves something out."""
+    return lo > 0 or hi < _finish(rows)
+
+
+def _spans(rows: Rows) -> str:
+    """When it ends and how much of that the tensor cores work and the warps wait."""
+    end, waits = _finish(rows), [0.0] * len(rows.rows)
+    busy = sorted((b.start, b.end) for b in rows.bars if b.style == "product")
+    for b in rows.bars:
+        waits[b.row] += (b.end - b.start) * (b.style == "wait")
+    said = [f"It ends at {end:g}."]
+    if busy:
+        worked, until = 0.0, 0.0
+        for start, stop in busy:
+            worked += max(stop - max(start, until), 0.0)
+            until = max(until, stop)
+        said.append(
+            f"The first product begins at {busy[0][0]:g}; tensor cores work in "
+            f"{100 * worked / end:.0f} % of the time."
+        )
+    labels = [f"{label} {w:g}" for (label, _), w in zip(rows.rows, waits, strict=True) if w]
+    if labels:
+        said.append("Time spent waiting: " + ", ".join(labels[:8]) + ".")
+    return " ".join(said)
+
+
+def _waits(rows: Rows) -> list[str]:
     waits: dict[str, float] = {}
     for b in rows.bars:
         if b.style == "wait":
             waits[b.text] = waits.get(b.text, 0) + b.end - b.start
-    if waits:
-        most = sorted(waits, key=lambda k: -waits[k])[:3]
-        out.append("Warps wait most for " + ", ".join(most) + ".")
-    if t.dropped:
-        out.append(f"{t.dropped:,} moments in the middle are left out.")
-    return " ".join([*out, *fault_lines(t)])
+    most = sorted(waits, key=lambda k: -waits[k])[:3]
+    return ["Warps wait most for " + ", ".join(most) + "."] if most else []
+
+
+def _first_phase(t: Timeline) -> list[str]:
+    """How the first phase of a semaphore that counts bytes goes on, to its end if it has one."""
+    name = next((m.what for m in t.moments if m.kind == "expect"), None)
+    if name is None:
+        return []
+    said: list[str] = []
+    for m in t.moments:
+        if f"semaphore {name}" in m.changes and m.kind in ("arrive", "expect", "land", "phase"):
+            said.append(m.says)
+            if m.kind == "phase":
+                break
+    return [f"The first phase of {name}: " + "; ".join(said) + "."]
 
 
 def _overlap(rows: Rows) -> bool | None:
@@ -175,7 +231,7 @@ def fault_lines(t: Timeline) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------- drawing
-ROW, LEFT = 0.205, 1.75  # inches: a row's height, the space for labels
+ROW, LEFT, SWATCH = 0.205, 1.75, 2.15  # inches: a row's height, a label's and a legend's width
 
 
 def _draw(t: Timeline, rows: Rows, lo: float, hi: float, title: str) -> Any:
@@ -185,7 +241,7 @@ def _draw(t: Timeline, rows: Rows, lo: float, hi: float, title: str) -> Any:
     unit = wide / span
     legend = _legend(rows, lo, hi)
     width = LEFT + wide + 0.15
-    per = max(int((width - 0.3) / 1.95), 1)
+    per = max(int((width - 0.3) / SWATCH), 1)
     notes = [x for line in fault_lines(t) for x in textwrap.wrap(line, int(width * 14.2))]
     gaps = _gaps(rows)
     top = [ROW * r + 0.09 * gaps[r] for r in range(len(rows.rows))]
@@ -207,8 +263,9 @@ def _draw(t: Timeline, rows: Rows, lo: float, hi: float, title: str) -> Any:
     head = title or f"{t.kernel}, block {t.block}"
     fig.text(0.1 / width, 1 - 0.17 / height, head, size=10, weight="bold", va="center")
     shown = ""
-    if lo > 0 or hi < rows.end:
-        shown = f" (steps {lo:g} to {min(hi, rows.end):g} of {rows.end:g})"
+    if _cut(rows, lo, hi):
+        end = _finish(rows)
+        shown = f" (steps {lo:g} to {min(hi, end):g} of {end:g})"
     fig.text(
         LEFT / width, 1 - 0.4 / height, rows.axis + shown + "  →", size=8, va="center",
         color="0.25",
@@ -255,7 +312,7 @@ def _bar(ax: Any, b: Bar, y: float, unit: float, lo: float, hi: float) -> None:
         )  # fmt: skip
         if inches > 0.075:
             ax.text((x + end) / 2, y + ROW / 2 + 0.005, letter, ha="center", va="center",
-                    size=min(7.5, 48 * inches), color=ink(colour), zorder=5)  # fmt: skip
+                    size=min(8.5, 66 * inches), color=ink(colour), zorder=5)  # fmt: skip
         return
     if b.style == "ended":
         ax.plot([x, x], [y + 0.03, y + ROW - 0.03], color="0.3", lw=1.6, zorder=3)
@@ -358,7 +415,7 @@ def _foot(
     ax.set_ylim(below, 0)
     ax.axis("off")
     for k, (style, words) in enumerate(legend):
-        x, y = 0.1 + 1.95 * (k % per), 0.14 + 0.19 * (k // per)
+        x, y = 0.1 + SWATCH * (k % per), 0.14 + 0.19 * (k // per)
         left = x + 0.1 * (style == "ended")
         _bar(ax, Bar(0, left, left + 0.2 * (style != "ended"), style), y, 1, 0, width)
         ax.text(x + 0.26, y + ROW / 2, words, size=7, va="center")
