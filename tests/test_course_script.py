@@ -266,6 +266,37 @@ def test_a_folder_of_wheels_stands_for_the_network(course: ModuleType) -> None:
     assert command[-5:] == ["--no-index", "-f", "wheels", "-e", ".[torch]"]
 
 
+@pytest.mark.parametrize(
+    ("said", "counted"),
+    [
+        ("Collecting numpy\nDownloading numpy-2.whl (9 MB)\nCollecting tornado\n", 2),
+        (
+            "Looking in links: wheels\nProcessing ./wheels/numpy-2.whl\nProcessing ./wheels/a.whl\n",
+            2,
+        ),
+        ("Requirement already satisfied: numpy\n", 0),
+    ],
+)
+def test_packages_are_counted_wherever_they_come_from(
+    course: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, counted: int
+) -> None:
+    """pip words of an index, of a folder of wheels, and of what is there already."""
+    pip = [sys.executable, "-c", f"print({said!r}, end='')"]
+    monkeypatch.setattr(course, "pip_command", lambda extras: pip)
+    monkeypatch.setattr(course, "LOG", str(tmp_path / "log"))
+    assert course.run_pip([])[1] == counted
+
+
+@pytest.mark.parametrize(("packages", "want"), [(0, "ready in 25 s"), (95, "95 packages in 25 s")])
+def test_a_set_up_that_worked_does_not_look_like_a_failure(
+    course: ModuleType, fake: FakeInstall, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str], packages: int, want: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(course, "run_pip", lambda extras: (25.0, packages))
+    course.set_up("lab", [])
+    assert want in "".join(capfd.readouterr())
+
+
 def test_windows_paths(course: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course, "WINDOWS", True)
     assert course.in_venv("python").replace("\\", "/").endswith(".venv/Scripts/python.exe")

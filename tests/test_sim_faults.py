@@ -209,6 +209,27 @@ def test_case_3_sum_needs_an_atomic():
     assert np.allclose(y, x.sum())
 
 
+@tk.kernel(threads=32)
+def one_place_in_shared(x: tk.gl_fl, y: tk.gl_fl):
+    s = tk.shared_array(tk.f32, 1)
+    s[0] = x[threadIdx.x]
+    warp.sync()
+    y[threadIdx.x] = s[0]
+
+
+@tk.kernel(threads=32)
+def one_place_in_global(x: tk.gl_fl, y: tk.gl_fl):
+    y[0] = x[threadIdx.x]
+
+
+@pytest.mark.parametrize("kernel", [one_place_in_shared, one_place_in_global])
+def test_lanes_of_one_line_are_first_sent_to_places_of_their_own(kernel):
+    e = fault("TK501", kernel, 1, np.arange(32, dtype=np.float32), f32(32))
+    assert "write different values to" in e.message
+    assert e.hint.startswith("give each lane a place of its own; ")
+    assert "atomic" in e.hint
+
+
 # ------------------------------------------------------------------------- races between lanes
 @tk.kernel(threads=32)
 def neighbours_bad(x: tk.gl_fl, y: tk.gl_fl):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -208,3 +209,17 @@ def test_forged_outcomes_do_not_pass() -> None:
         [replace(o, total={"global_ld_sectors": "x"}) for o in good],
     ):
         assert not engine.judge(item, given, cases, bad).passed  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("where", ["row", "word & row"])
+def test_a_hint_that_leads_away_from_an_item_is_left_out(where: str, tmp_path: Path) -> None:
+    """K1: lanes that store into one place are no case for an atomic."""
+    text = (ANSWERS / "K1" / "wrong_collision.py").read_text(encoding="utf-8")
+    assert "where = word & row\n" in text
+    path = tmp_path / "answer.py"
+    path.write_text(text.replace("word & row", where), encoding="utf-8")
+    verdict = judged(ITEMS["K1"], static(ITEMS["K1"], path))
+    assert verdict.code == "TK501"
+    assert verdict.message.startswith("two words of a row get the same place")
+    assert "write different values to tile[" in verdict.message
+    assert "hint" not in verdict.message

@@ -433,8 +433,10 @@ def _fault(item: KernelItem, case: Case, got: Outcome, facts: Facts, no: Verdict
     where = f"{case.says}: the kernel was stopped" if error["code"] and case.seen else ""
     if error["code"][:3] in ("TK1", "TK2", "TK3", "TK4"):
         where = "the kernel is not run, because of an error in its text"
-    luck = _luck(item, case, got)
-    message = _joined(no.message, says, where, error["message"], luck)
+    told = error["message"]
+    if says and error["code"] in item.own_words:
+        told = told.replace(f"\n  hint: {error['hint']}", "")
+    message = _joined(no.message, says, where, told, _luck(item, case, got))
     return replace(no, message=message, code=error["code"], line=error["line"])
 
 

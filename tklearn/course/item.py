@@ -220,6 +220,8 @@ class KernelItem(Item):
         runs: simulator options (PLAIN, RACES); each case is run with the first and with one of
             the others in turn.
         steps: loop iterations that a warp may make in one run.
+        own_words: codes of errors whose own hint leads away from what is asked for: it is left out
+            where a misconception says what is wrong.
     """
 
     kernels: tuple[str, ...]
@@ -233,6 +235,7 @@ class KernelItem(Item):
     rules: tuple[Rule, ...] = ()
     runs: tuple[dict[str, Any], ...] = PLAIN
     steps: int = 20_000
+    own_words: tuple[str, ...] = ()
 
     def scale(self) -> str:
         needs = "every result is right and no run has a fault"

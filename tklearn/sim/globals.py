@@ -18,6 +18,7 @@ from tklearn.lang.errors import Race
 from tklearn.sim.bounds import flat_index
 from tklearn.sim.counters import global_lanes
 from tklearn.sim.owners import Owners, padded
+from tklearn.sim.race_reports import SAME_PLACE
 from tklearn.sim.spread import Spread, structure
 
 ndarray = np.ndarray
@@ -155,7 +156,7 @@ class GlobalArray:
                     "TK501",
                     f"lanes of warp {w.id} write different values to {self.element(e)} at once",
                     s,
-                    hint="which lane wins is undefined: use an atomic, or let one lane store",
+                    hint=SAME_PLACE,
                     kind=Race,
                 )
 

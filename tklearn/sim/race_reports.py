@@ -15,6 +15,10 @@ from tklearn.sim.semaphores import idle, said
 PAST = {"writes": "wrote", "reads": "read", "overwrites": "overwrote"}
 PLURAL = {"writes": "write", "reads": "read", "overwrites": "overwrite"}
 DOING = {"writes": "writing", "reads": "reading"}
+SAME_PLACE = (
+    "give each lane a place of its own; which lane wins is undefined. Where all of them mean one "
+    "element, use an atomic, or let one lane store"
+)
 _OPERATIONS = {"tma_load": "TMA load", "tma_store": "TMA store", "wgmma": "wgmma"}
 _END = {
     "TMA load": "wait for the semaphore of the load, with the phase that it completes,",
@@ -87,7 +91,7 @@ def same_instruction(region: Any, w: Any, s: Any, e: int, lanes: Any, block: int
         f"lanes {names} of warp {w.id} write different values to {region.element(e)} at once",
         s,
         (block, None),
-        "which lane wins is undefined: use an atomic, or let one lane store",
+        SAME_PLACE,
         kind=Race,
     )
 

@@ -161,6 +161,7 @@ K1 = KernelItem(
         "places 1 0 3 2, and of row 2 into places 2 3 0 1. Each column has each number once.",
     ),
     kernels=("transpose",),
+    own_words=("TK501",),
     case=_transpose,
     sizes=((32, 32), (1, 1), (2, 3), (3, 2), (40, 70)),
     hidden=((1, 33), (31, 64), (65, 31), (96, 32)),
