@@ -114,6 +114,7 @@ def latencies(m: Measured) -> dict[str, float]:
         "idiv": _division(m),
         "branched": _branched(m),
         "shuffle": m.cycles("lane_op", op="shuffle", warps=1) / 8,
+        "swap": m.cycles("lane_op", op="atomic_shared", warps=1) / 8,
         "shared": m.cycles("shared", stride=1, warps=1) / 8,
         "l1": _hits(m, l2),
         "l2": l2,

@@ -302,6 +302,33 @@ def test_maps_take_what_an_h200_takes(op: str, warps: int) -> None:
     assert 1 / 1.5 < found < 1.5
 
 
+@pytest.mark.parametrize(
+    ("group", "op", "warps"),
+    [
+        *((g, o, w) for w in (4, 16) for g, o in [
+            ("tile_op", "row_max"), ("tile_op", "row_sum"), ("tile_op", "col_max"),
+            ("tile_op", "col_sum"), ("vector_op", "sum"), ("vector_op", "max"),
+        ]),
+        ("lane_op", "atomic_shared", 1), ("lane_op", "shuffle", 1), ("lane_op", "idiv", 1),
+    ],
+)  # fmt: skip
+def test_a_turn_takes_what_an_h200_takes(group: str, op: str, warps: int) -> None:
+    """Of reductions and what waits for itself: the longer launch less the shorter one."""
+    import calibrate
+
+    case, row = calibrated(group, op=op, warps=warps)
+    s = case.kernel.ir(*calibrate.small_arguments(case))
+
+    def cycles(n: int) -> float:
+        given = [a.shape if isinstance(a, calibrate.Array) else n if a is calibrate.N else a
+                 for a in case.args]  # fmt: skip
+        return estimate(s, (case.grid, 1, 1), given, ghz=row["ghz"]).seconds
+
+    short, long = case.repeat
+    found = (cycles(long) - cycles(short)) / (row["seconds"][1] - row["seconds"][0])
+    assert 1 / 1.5 < found < 1.5
+
+
 def test_the_table_is_what_fit_timing_makes_of_the_measurements() -> None:
     import fit_timing
 

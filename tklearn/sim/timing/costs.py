@@ -97,12 +97,13 @@ class Costs:
         """Slots, special-function cycles and shuffles (shared-memory passes) of a reduction."""
         n = registers(t)
         kind = "sum" if name.endswith("sum") else "max"
-        per = self.rates.ops["add" if kind == "sum" else "max"][0]
+        # One maximum after the other runs at half the rate; `max` is one among other operations.
+        per = self.rates.ops["add"][0] * (1 if kind == "sum" else 2)
         slots = per * n + self._narrow(t) * n
         if isinstance(t, RT):
             lines = (t.rows if name.startswith("row") else t.cols) / 8
             along = name.startswith("row") == (t.layout.name == "row")
-            shuffles = lines * ((4 if kind == "sum" else 2) if along else 3 * 1.0)
+            shuffles = lines * ((4 if kind == "sum" else 2) if along else 6)
         elif isinstance(t, RV) and t.kind == "flat":
             width = {True: 4, False: 1}[t.n % 128 == 0]
             shuffles = 5.0 * (width if kind == "sum" else 1)

@@ -185,6 +185,8 @@ class Moves(Values):
             made.sectors = max(made.sectors, 1) if type(at) is ndarray else 1
         else:
             made = self._shared_element(base, idx, 1, "atom", e.loc.line)
+            if e.type.dtype.kind == "f":  # a loop of compare and swap
+                made.serial += self.costs.rates.latency["swap"]
         self.reads = {self.emit(made)}
         return 0.0 if e.type.dtype.kind == "f" else 0
 

@@ -27,8 +27,8 @@ class Rates:
         ops: operation -> (issue slots, cycles of the special-function unit) for one register of
             each lane of a warp, on one of the SM's four parts.
         latency: cycles from issue to use: math, idiv, branched (an element that branches around a
-            slow path), shuffle, shared, l1, l2 and dram (idle, and
-            as l2_full and dram_full when they are busy all the time), mma, wgmma, tma.
+            slow path), shuffle, swap (an atomic on f32 in shared memory), shared, l1, l2 and dram
+            (idle, and as l2_full and dram_full when they are busy all the time), mma, wgmma, tma.
         mma: cycles of one m16n8k16 on a scheduler's tensor core; tf32's m16n8k8 as mma_tf32.
         ldmatrix: cycles of shared memory for each of its wavefronts. turned: cycles of a warp for a
             16 x 16 fragment of B^T, which is loaded right before its products.

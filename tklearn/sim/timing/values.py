@@ -297,9 +297,13 @@ class Values:
         made.math += math
         made.xu += xu
         made.shared = shuffles
-        # Folds in registers, then one shuffle after the other.
-        steps = 5 if isinstance(t, RV) and t.kind == "flat" else 2
-        made.chain = steps * self.costs.rates.latency["shuffle"] + 12
+        # Folds in registers, then one shuffle after the other, those of other lines too: the
+        # compiler keeps their order, and each is folded before the next.
+        latency = self.costs.rates.latency
+        steps = shuffles
+        if isinstance(t, RV) and t.kind == "flat":  # of a lane's four sums half overlap
+            steps = (5 + shuffles) / 2
+        made.chain = steps * (latency["shuffle"] + latency["math"])
         made.whole = True
         self.reads = {self.emit(made)}
         return 0.0 if isinstance(e.type, Scalar) else None
