@@ -92,6 +92,17 @@ def test_the_worked_table_of_the_exercise_is_right() -> None:
     assert [r[2] for r in rows] == [0, 0, *(end for _, end in want[:-2])]
 
 
+def test_the_lesson_states_what_the_rules_give() -> None:
+    """The page's own durations, beside the ends of its runs, which count the warps' steps, too."""
+    cells = json.loads((ROOT / "notebooks" / "05_pipelines.ipynb").read_text(encoding="utf-8"))
+    text = "".join("".join(c["source"]) for c in cells["cells"])
+    copy, product = map(int, re.findall(r"viz\.Units\(copy=(\d+), product=(\d+)\)", text)[0])
+    said = dict(re.findall(r"(\d): (\d+)", re.findall(r"rules = \{(.*)\}", text)[0]))
+    assert set(said) == {"1", "2", "3", "4"}
+    for stages, end in said.items():
+        assert nb5._reckoned(int(stages), 6, copy, product)[0] == int(end)
+
+
 COLD = """
 import resource
 import tklearn as tk
