@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from course_kit import ROOT
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from tklearn.course import wheels
 
@@ -37,14 +39,24 @@ more = ["tty"]
 """
 
 
+RUNS_ON = {"old==1.0": "<3.12.3", "old==2.0": ">=3.12.3"}
+"""Requires-Python of two wheels of that index; pip wants it to hold for --python-version."""
+
+
 class Index:
     """Stands for pip: writes a wheel for each requirement that it is asked for."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
 
+    def versions(self) -> set[str]:
+        return {c[c.index("--python-version") + 1] for c in self.asked}
+
     def __call__(self, command: list[str]) -> int:
         self.asked.append(command)
+        release = command[command.index("--python-version") + 1]
+        if any(release not in SpecifierSet(RUNS_ON.get(spec, "")) for spec in command):
+            return 1  # No matching distribution found
         folder = Path(command[command.index("-d") + 1])
         for spec in command:
             if "=" not in spec and ">" not in spec and spec != "tty" or spec.startswith("-"):
@@ -82,8 +94,8 @@ def test_what_is_needed_there_and_not_here(root: Path, platform: str, more: set[
     pip = Index()
     assert wheels.wheels(root, root, (), [platform], "3.12", run=pip) > 0
     assert pip.fetched(root) == ALWAYS | more
+    assert pip.versions() == {"3.12.0", "3.12.99"}
     first = pip.asked[0]
-    assert first[first.index("--python-version") + 1] == "3.12"
     assert platform in first
     assert ("manylinux_2_17_x86_64" in first) == platform.startswith("manylinux")
     fetched = [x for c in pip.asked for x in c if "==" in x]
@@ -93,8 +105,54 @@ def test_what_is_needed_there_and_not_here(root: Path, platform: str, more: set[
 def test_this_machine_is_served_without_a_word(root: Path) -> None:
     pip = Index()
     wheels.wheels(root, root, ["more"], run=pip)
-    assert not [c for c in pip.asked if "--platform" in c or "--python-version" in c]
+    assert not [c for c in pip.asked if "--platform" in c]
+    own = "{}.{}".format(*sys.version_info)
+    assert {v.rpartition(".")[0] for v in pip.versions()} == {own}
     assert "tty-1.0" in pip.fetched(root)
+
+
+def test_the_folder_grows_and_a_run_that_fails_leaves_it_as_it_was(root: Path) -> None:
+    """What is in the folder is whole: a room must not find out on the day that it is not."""
+    there, part = root / "wheels", root / "wheels.part"
+
+    def stopped(command: list[str]) -> int:
+        if len(pip.asked) > 1:
+            raise KeyboardInterrupt
+        return pip(command)
+
+    def failing(command: list[str]) -> int:
+        return 1 if len(pip.asked) > 1 else pip(command)
+
+    for run, error in ((failing, wheels.Problem), (stopped, KeyboardInterrupt)):
+        pip = Index()
+        with pytest.raises(error):
+            wheels.wheels(root, root, (), ["win_amd64"], "3.12", run=run)
+        assert len(pip.asked) == 2, "something was gathered"
+        assert not there.exists()
+        assert not part.exists()
+    part.mkdir()
+    (part / "half.whl").touch()  # of a run that was killed
+    wheels.wheels(root, root, (), ["win_amd64"], "3.12", run=Index())
+    before = {p.name for p in there.iterdir()}
+    assert "half.whl" not in before
+    pip = Index()
+    with pytest.raises(wheels.Problem, match="nothing was put into the folder"):
+        wheels.wheels(root, root, (), ["macosx_11_0_arm64"], "3.12", run=failing)
+    assert {p.name for p in there.iterdir()} == before
+    wheels.wheels(root, root, (), ["macosx_11_0_arm64"], "3.12", run=Index())
+    assert {p.name for p in there.iterdir()} - before == {"tty-1.0-py3-none-any.whl"}
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize("platform", ["manylinux_2_28_x86_64", "win_amd64", "macosx_11_0_arm64"])
+def test_every_package_has_one_exact_version_for_every_machine(platform: str, python: str) -> None:
+    """The constraints name one version of each package at both ends of a version of Python."""
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pins = [Requirement(x) for x in lines if x and not x.startswith("#")]
+    for env in wheels.environments(platform, python):
+        assert env["python_full_version"] in (f"{python}.0", f"{python}.99")
+        here = [r.name for r in pins if not r.marker or r.marker.evaluate(env)]
+        assert len(here) == len(set(here))
 
 
 def test_what_a_bundle_asks_for() -> None:
@@ -107,8 +165,8 @@ def test_what_a_bundle_asks_for() -> None:
 
 
 def test_what_cannot_be(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(wheels.Problem, match="could not download the wheels for win_amd64"):
-        wheels.wheels(root, root, (), ["win_amd64"], run=lambda _: 1)
+    with pytest.raises(wheels.Problem, match=r"for win_amd64 and Python 3\.12\.0 \(it says"):
+        wheels.wheels(root, root, (), ["win_amd64"], "3.12", run=lambda _: 1)
     with pytest.raises(wheels.Problem, match="no extra"):
         wheels.wheels(root, root, ["nothing"], run=Index())
     with pytest.raises(wheels.Problem, match=r"written 3\.12"):

@@ -9,7 +9,9 @@ each wheel names, both read for the learners' machines. pip only fetches.
 from __future__ import annotations
 
 import email
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -40,30 +42,58 @@ def wheels(
     root: Path, out: Path, extras: Iterable[str] = (), platforms: Iterable[str] = (),
     python: str = "", run: Callable[[list[str]], int] = subprocess.call,
 ) -> int:  # fmt: skip
-    """Fills OUT/wheels with all that ./course installs; its size in bytes. Errors: Problem.
+    """Fills OUT/wheels with all that ./course installs; its size in bytes. Errors: Problem; then
+    OUT/wheels is as it was.
 
     platforms: pip's names (win_amd64, macosx_11_0_arm64, manylinux_2_28_x86_64); this machine's
     without. python: "3.12"; this one's version without. run: executes a command of pip.
     """
-    folder = out / "wheels"
-    folder.mkdir(parents=True, exist_ok=True)
     if python and not re.fullmatch(r"3\.\d+", python):
         raise Problem(f"a version of Python is written 3.12, not {python}")
-    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
-    command += ["--only-binary=:all:", "-d", str(folder), "--progress-bar=off", "-q"]
-    command += ["--python-version", python] if python else []
     wanted = requirements(root, extras)
+    folder, part = out / "wheels", out / "wheels.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        for p in list(platforms) or [""]:
+            _gather(root, part, wanted, p, python, run)
+        there = list(folder.iterdir()) if folder.is_dir() else []
+        total = _size([*there, *part.iterdir()])
+        folder.mkdir(exist_ok=True)
+        for path in list(part.iterdir()):
+            os.replace(path, folder / path.name)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return total
+
+
+def _gather(
+    root: Path, part: Path, wanted: list[str], platform: str, python: str,
+    run: Callable[[list[str]], int],
+) -> None:  # fmt: skip
+    """Fetches what one system needs, for the first and the last release of a version of Python.
+    Errors: Problem."""
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary=:all:", "-d", str(part), "--progress-bar=off", "-q"]
+    command += [x for tag in _tags(platform) for x in ("--platform", tag)]
     pins = (root / "constraints.txt").read_text(encoding="utf-8")
-    for p in list(platforms) or [""]:
-        options = [x for tag in _tags(p) for x in ("--platform", tag)]
-        there: set[str] = set()
-        for env in environments(p, python):
-            for specs in _levels(wanted, pins, env, folder):
-                new = sorted(specs - there)
-                if new and run([*command, *options, *new]):
-                    raise Problem(f"pip could not download the wheels{f' for {p}' if p else ''}")
-                there |= specs
-    sizes = {p.name: p.stat().st_size for p in folder.iterdir()}
+    there: set[str] = set()
+    for env in environments(platform, python):
+        release = env["python_full_version"]  # pip takes 3.11 for 3.11.0
+        for specs in _levels(wanted, pins, env, part):
+            new = sorted(specs - there)
+            if new and run([*command, "--python-version", release, *new]):
+                system = f"{platform or 'this machine'} and Python {release}"
+                raise Problem(
+                    f"pip could not download the wheels for {system} (it says above why); nothing "
+                    "was put into the folder wheels"
+                )
+            there |= specs
+
+
+def _size(files: Iterable[Path]) -> int:
+    """Bytes of the files, each name once. Errors: Problem where that is too much for a room."""
+    sizes = {p.name: p.stat().st_size for p in files}
     total = sum(sizes.values())
     if total > LARGEST:
         most = sorted(sizes, key=lambda n: -sizes[n])[:3]
