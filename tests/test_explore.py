@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import re
 from math import comb, factorial
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,9 @@ def test_results_that_depend_on_the_order_of_float_atomics() -> None:
     assert not x.any()
     assert len(found.values) == len(found.schedules) == 2
     assert "2 different results" in str(found)
+    assert found.differs[0] == ""
+    assert re.fullmatch(r"\w+\[0\] is (0.0 and 32.0|32.0 and 0.0)", found.differs[1])
+    assert str(found).endswith(f"the first element that differs: {found.differs[1]}")
     seen = set()
     for schedule in found.schedules:
         y = numbers()

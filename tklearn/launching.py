@@ -363,7 +363,7 @@ def simulate(
     try:
         r = run(spec, grid, args, progress=progress.step, **options)
     except Race as e:
-        axis = unread_axis(spec, grid)
+        axis = "" if e.hint.startswith("a lock") else unread_axis(spec, grid)
         if e.code == "TK502" and axis:
             seen = e.timeline
             e = Race(

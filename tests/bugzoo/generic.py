@@ -284,6 +284,25 @@ def warpgroup_barrier_for_three_warps(good):
     return kernel
 
 
+@fault(4, "TK500 TK506", hint="move it out", args=lambda: (f32(128), f32(128)),
+       want=lambda x, y: x[::-1])  # fmt: skip
+def barrier_of_half_the_warps_in_a_loop(good):
+    @tk.kernel(threads=128)
+    def kernel(x: tk.gl_fl, y: tk.gl_fl):
+        s = tk.shared_array(tk.f32, 128)
+        for _ in range(2):
+            s[threadIdx.x] = x[threadIdx.x]  # <- fault
+            if good:
+                block.sync()
+            elif warpid() < 2:
+                block.sync()  # <- fault
+            y[threadIdx.x] = s[127 - threadIdx.x]  # <- fault
+            if good:
+                block.sync()
+
+    return kernel
+
+
 # ------------------------------------------------------------- 5: a named barrier's count is wrong
 @fault(
     5,

@@ -253,6 +253,23 @@ def histogram_without_atomic(good):
     return kernel
 
 
+@fault(36, "TK502", error=tk.Race, grid=2, hint="a lock made of atomics orders no",
+       args=lambda: (np.zeros(1, np.int32), np.zeros(1, np.float32)),
+       want=lambda lock, y: [2.0])  # fmt: skip
+def lock_of_atomics(good):
+    @tk.kernel(threads=1)
+    def kernel(lock: tk.gl(tk.i32), y: tk.gl_fl):
+        if good:
+            tk.atomic_add(y[0], 1.0)
+        else:
+            while tk.atomic_cas(lock[0], 0, 1) != 0:
+                pass
+            y[0] += 1.0  # <- fault
+            tk.atomic_exch(lock[0], 0)
+
+    return kernel
+
+
 @fault(36, "TK502", error=tk.Race, grid=2, hint="two kernels",
        args=lambda: (np.zeros(2, np.float32),), want=lambda y: [2.0, 0.0])  # fmt: skip
 def total_read_by_the_last_block(good):

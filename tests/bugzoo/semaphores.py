@@ -99,6 +99,40 @@ def tile_wait_with_the_wrong_parity(good):
     return kernel
 
 
+@fault(9, "TK500 TK523", hint="warp 2 has not waited for phase 0 before",
+       args=lambda: (f32(32, 32), f32(32, 32)), want=lambda x, y: x)  # fmt: skip
+def second_consumer_waits_for_its_own_phase_only(good):
+    @tk.kernel(warps=3)
+    def kernel(x: tk.gl_fl, y: tk.gl_fl):
+        s = tk.shared(tk.st_fl(16, 32))
+        t = tk.rt_fl(16, 32)
+        full = tk.shared(tk.semaphore)
+        empty = tk.shared(tk.semaphore)
+        if warpid() == 0:
+            init_semaphore(full, 1)
+            init_semaphore(empty, 2 if good else 1)
+        block.sync()
+        if warpid() == 0:
+            for k in range(2):
+                wait(empty, (k + 1) % 2)
+                tma.expect(full, s)
+                tma.load_async(s, x, (k, 0), full)
+        if warpid() == 1:
+            wait(full, 0)
+            warp.load(t, s)
+            warp.store(y, t, (0, 0))
+            arrive(empty)
+        if warpid() == 2:
+            if good:
+                wait(full, 0)
+                arrive(empty)
+            wait(full, 1)  # <- fault
+            warp.load(t, s)  # <- fault
+            warp.store(y, t, (1, 0))
+
+    return kernel
+
+
 # ------------------------------------------------ 10: the phase is not flipped when the ring wraps
 @fault(10, "TK500 TK507 TK523", args=rows(4), want=same)
 def phase_never_flips(good):

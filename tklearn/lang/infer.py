@@ -506,6 +506,9 @@ class Infer:
     def op(self, at: Any, op: Any, args: list[Any]) -> Uni:
         u = SAME
         tiles = False
+        if op.effect in ONCE and op.scope == "warp":  # before its operands: an 'if' tells on these
+            most, code, why = SCOPES[op.scope]
+            self.level(at, most, code, why.format(op.name), f"{op.name} acts once")
         for p, a in zip(op.params, args):
             if not isinstance(a, ir.Expr):
                 continue
@@ -521,6 +524,7 @@ class Infer:
                 if op.effect == "atomic":
                     self.mark(a.base, "written")
         if op.name == "block.sync" and not args:
+            at.partial = any(c.level > BLOCK and not self.alone(c.level) for c in self.ctx)
             return u
         # Named barriers are for some of the block's warps.
         scope = "warp" if op.scope == "block" and blocks(op, args) else op.scope
@@ -528,8 +532,7 @@ class Infer:
             scope = "warp"
         if scope in SCOPES:
             most, code, why = SCOPES[scope]
-            once = op.effect in ONCE and op.scope == "warp"
-            self.level(at, most, code, why.format(op.name), f"{op.name} acts once" if once else "")
+            self.level(at, most, code, why.format(op.name))
             self.operands(op, args, most, tiles or blocks(op, args))
         return u
 
@@ -583,6 +586,8 @@ class Infer:
             hint += "before it"
         if once and seen[slot] == LANE:
             hint = f"{once} for the whole warp: line {line} needs no 'if' by lane"
+            if self.k.warps > 1:
+                hint += "; 'if warpid() == 0' chooses one warp of the block"
         raise SourceError(code, f"{why}, but this code is reached by {some} only", at.loc, hint)
 
     def operand(self, a: ir.Expr, most: int, what: str) -> None:

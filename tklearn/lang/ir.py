@@ -247,10 +247,11 @@ class Swap(Stmt):
 
 @dataclass(eq=False)
 class Do(Stmt):
-    """A statement row of the op table."""
+    """A statement row of the op table. partial: a block.sync() in code that differs by warp."""
 
     op: Op
     args: list[Any]
+    partial: bool = False
 
 
 @dataclass(eq=False)

@@ -53,7 +53,8 @@ class Exploration:
 
     complete: nothing was left out; else `reason` says why something was. runs: schedules that were
     run to their end (or to a fault); states: different states of the block on the way. values: a
-    hash of the arrays for each different result of a block, and `schedules` one schedule for each.
+    hash of the arrays for each different result of a block, and `schedules` one schedule for each;
+    `differs`: where each differs first from the first of its block, "" for that.
     fault: the first error that a schedule showed; `witness` is that schedule, and
     `kernel.sim[grid](..., schedule=witness)` shows the error again.
     """
@@ -69,6 +70,7 @@ class Exploration:
     fault: TkError | None
     witness: Schedule | None
     seconds: float
+    differs: tuple[str, ...] = ()
 
     @property
     def results(self) -> int:
@@ -87,7 +89,9 @@ class Exploration:
             each = Counter(s.block for s in self.schedules)
             block = next(b for b, n in each.items() if n == self.results)
             lines.append(f"{self.results} different results, which depend on the order:")
-            lines += [f"  schedule={s}" for s in self.schedules if s.block == block][:2]
+            one, two = [i for i, s in enumerate(self.schedules) if s.block == block][:2]
+            lines += [f"  schedule={self.schedules[i]}" for i in (one, two)]
+            lines.append(f"the first element that differs: {self.differs[two]}")
         else:
             lines.append(
                 f"no fault, and one result in {'all' if self.complete else 'each'} of them"
@@ -129,6 +133,7 @@ def explore(
     start = time.perf_counter()
     one = _One(kernel, grid, args, check, mma, arch, steps)
     found: dict[tuple[Any, str], Schedule] = {}
+    differs: list[str] = []
     reasons: list[str] = []
     total = tried = states = 0
     fault: TkError | None = None
@@ -140,7 +145,9 @@ def explore(
             if fault is not None:
                 witness, search.reason = schedule, "stopped at the first fault"
                 break
-            found.setdefault((block, value), schedule)
+            if (block, value) not in found:
+                found[block, value] = schedule
+                differs.append(one.difference(block))
         total, states = total + search.runs, states + len(search.states)
         tried += search.tried
         if search.reason == LATE:
@@ -162,6 +169,7 @@ def explore(
         fault,
         witness,
         time.perf_counter() - start,
+        tuple(differs),
     )
 
 
@@ -181,8 +189,24 @@ class _One:
         self.kernel, self.grid, self.args, self.steps = kernel, grid, args, steps
         self.check, self.mma, self.arch = check, mma, arch
         outputs = [(p, a) for p, a in zip(kernel.params, args, strict=True) if p.written]
+        self.names = [p.name for p, a in outputs if isinstance(p.type, GL)]
         self.outputs = [a for p, a in outputs if isinstance(p.type, GL)]
         self.first = [a.copy() for a in self.outputs]
+        self.latest: list[Any] = []  # what the outputs held after the latest whole run
+        self.kept: tuple[Any, list[Any]] = (None, [])  # a block, and its first result
+
+    def difference(self, block: tuple[int, int, int]) -> str:
+        """Where the latest run's result differs from the block's first; "" for the first."""
+        if self.kept[0] != block:
+            self.kept = block, self.latest
+            return ""
+        for name, a, b in zip(self.names, self.kept[1], self.latest, strict=True):
+            x, y = (v.view(np.uint8).reshape(*v.shape, -1) for v in (a, b))  # NaNs are equal, too
+            other = (x != y).any(axis=-1)
+            if other.any():
+                at = tuple(int(i) for i in np.argwhere(other)[0])
+                return f"{name}[{', '.join(map(str, at))}] is {a[at]} and {b[at]}"
+        raise AssertionError("different hashes of equal arrays")
 
     def blocks(self, blocks: Iterable[Any] | None) -> list[tuple[int, int, int]]:
         groups = self._launch()._groups([0] if blocks is None else blocks, False, 1)
@@ -226,6 +250,7 @@ class _One:
             digest = hashlib.blake2b(digest_size=8)
             for a in self.outputs:
                 digest.update(a.tobytes())
+            self.latest = [a.copy() for a in self.outputs]
             return digest.hexdigest(), None
         except Stop:
             return None

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tklearn.lang import ir
 from tklearn.lang.errors import Race
 from tklearn.sim.agents import NEVER
 
@@ -47,6 +48,20 @@ def _stored(*sites: Any) -> str:
         if getattr(getattr(x.node, "op", None), "effect", "") == "tma_store":
             return f", after tma.store_async_wait() in the warp of line {x.line}"
     return ""
+
+
+def _apart(w: Any) -> str:
+    """What to do about two blocks that meet at one place."""
+    k = w.launch.kernel
+    nodes = (n for body in (k.body, *(f.body for f in k.functions)) for n in ir.walk(body))
+    loops = [n for n in nodes if isinstance(n, ir.While)]
+    locked = any(getattr(getattr(x, "op", None), "effect", "") == "atomic"
+                 for n in loops for x in ir.walk(n))  # fmt: skip
+    lock = "a lock made of atomics orders no plain accesses of blocks: " if locked else ""
+    return (
+        f"{lock}give each block elements of its own, use an atomic, or split the work into two "
+        "kernels"
+    )
 
 
 class Flying:
@@ -338,8 +353,7 @@ class Owners:
                 f"this block {now} {what}, which {who} {last} two blocks ({lines})",
                 s,
                 (row, None),
-                "give each block elements of its own, use an atomic, or split the work into two "
-                "kernels",
+                _apart(w),
                 kind=Race,
             )
         warp, lane = (old >> WARP) & 63, (old >> LANE) & 63

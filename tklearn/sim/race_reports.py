@@ -172,6 +172,12 @@ def _barriers(w: Any, a: Any, b: Any) -> list[Any]:
 
 def _order(w: Any, s: Any, site: Any) -> str:
     """What to write between plain accesses of two warps, first at `site`, then at `s`."""
+    partial = next((x for x in _all_barriers(w) if x.node.partial), None)
+    if partial is not None:
+        return (
+            f"the block.sync() of line {partial.line} stands where only some warps come, and "
+            "orders nothing for the others: move it out of its 'if', so that every warp reaches it"
+        )
     if "async" in _operation(site):
         return "wait_group is for the warp's own copies only: put block.sync() after it"
     if site.line == s.line:

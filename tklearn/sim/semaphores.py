@@ -387,7 +387,8 @@ def said(w: Any, sem: Semaphore, s: Any, parity: int) -> str:
     why = f"phase {k - 1} was over" if k else "a fresh semaphore lets wait(1) pass"
     return (
         f"wait({sem.name}, {parity}) on line {s.line} did not wait, because {why}; if phase {k} is "
-        f"meant, wait for parity {k % 2}: the k-th use of a semaphore, from 0, is phase k % 2"
+        f"meant, wait for parity {k % 2}: the k-th use of a semaphore, from 0, is phase k % 2; if "
+        f"phase {k + 1} is meant, warp {w.id} has not waited for phase {k} before"
     )
 
 
