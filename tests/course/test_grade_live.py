@@ -20,6 +20,7 @@ import pytest
 
 import tklearn as tk
 from tklearn.course import attempts, engine, live, report, worker
+from tklearn.course.extract import Answer
 from tklearn.course.item import Predict
 from tklearn.course.items import ITEMS
 from tklearn.course.live import Board
@@ -66,13 +67,68 @@ def test_what_stops_them_is_what_is_wrong_and_gives_no_answer_away() -> None:
     board = Board()
     post(board, 1, "P3", "check", passed=False, message=said)
     page = board.page()
-    assert "f: 32 is not it: " in page
+    assert "f: 128 words in 32 banks are four for each bank" in page
     assert "is right." not in page
+    assert "is not it" not in page, "32 may be right for another learner"
     assert report.wrong("the results are right, but they cost too much\nmore").startswith("the res")
 
 
-@pytest.mark.parametrize("item", [i for i in ITEMS.values() if isinstance(i, Predict)],
-                         ids=lambda i: i.id)  # fmt: skip
+PREDICTIONS = [i for i in ITEMS.values() if isinstance(i, Predict)]
+EACH = pytest.mark.parametrize("item", PREDICTIONS, ids=lambda i: i.id)
+
+
+@EACH
+def test_a_wrong_number_stops_nobody_without_its_misconception(item: Predict) -> None:
+    """For each question: a number that is no known answer is left out, learners with the same
+    misconception and other numbers are one line."""
+    board, named = Board(), set()
+    for seed in (5, 6):
+        params = engine.parameters(item, seed)
+        truth = {q.name: q.truth(**params) for q in item.questions}
+        for q in item.questions:
+            cases = {"": "nonsense", **{says: f(**params) for says, f in q.wrong.items()}}
+            for says, value in cases.items():
+                said = {**truth, q.name: value}
+                answer = Answer(item.id, first=said, latest=said, seed=seed)
+                verdict = engine.judge_predictions(item, answer)
+                if verdict.passed:
+                    continue
+                one = Board()
+                post(one, 1, item.id, "check", passed=False, message=verdict.message)
+                text = one.learners["1"][item.id].failed
+                assert " is not it" not in text
+                if says or q.otherwise:
+                    assert text.startswith(f"{q.name}: ")
+                    named.add(text)
+                else:
+                    assert text == ""
+                    assert "<td>nothing" in one.page()
+                post(board, seed, item.id, "check", passed=False, message=verdict.message)
+    known = sum(len(q.wrong) + bool(q.otherwise) for q in item.questions)
+    assert 0 < len(named) <= known
+    post(board, 7, item.id, "check", passed=False, message="not done: no prediction for a")
+    assert "not done: no prediction for a" in board.page()
+
+
+def test_what_a_pause_needs_comes_first_and_each_part_is_a_click_away() -> None:
+    board = Board()
+    assert "None yet." in board.page()
+    for item in PREDICTIONS:
+        post(board, 1, item.id, "predict", seen={item.questions[0].name: 0})
+    page = board.page()
+    places = [page.index(f'id="{name}"') for name in ("predictions", "P1", "stops", "progress")]
+    assert places == sorted(places)
+    for name in re.findall(r'href="#(\w+)"', page):
+        assert page.count(f'id="{name}"') == 1
+    assert {f'href="#{i.id}"' for i in PREDICTIONS} <= set(re.findall(r'href="#\w+"', page))
+    begun = page.count(" passed, ")
+    assert begun == len(PREDICTIONS), "exercises that nobody has begun are no rows"
+    left = re.search(r"Nobody has begun: (.*?)\.</p>", page)
+    assert left
+    assert set(left[1].split(", ")) == {*ITEMS} - {i.id for i in PREDICTIONS}
+
+
+@EACH
 def test_each_prediction_is_seen_for_what_it_is(item: Predict) -> None:
     """With a learner's own numbers; what is no known answer is "another"."""
     attempts.folder().mkdir(parents=True, exist_ok=True)

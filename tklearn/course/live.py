@@ -24,7 +24,7 @@ from typing import Any
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, HTTPError, RequestHandler
 
-from tklearn.course.engine import parameters
+from tklearn.course.engine import NOT_IT, parameters
 from tklearn.course.feedback import STYLE
 from tklearn.course.item import Predict
 from tklearn.course.items import ITEMS
@@ -35,6 +35,10 @@ LEARNERS = 2_000
 REPORT = 20_000  # bytes
 REFRESH = 4  # seconds
 NARROW = '<td style="white-space:nowrap">'
+LINKS = (
+    '<p><a href="#predictions">Predictions</a> &middot; <a href="#stops">What stops them now</a> '
+    '&middot; <a href="#progress">Progress</a></p>'
+)
 BAR = '<span style="display:inline-block;height:.8em;background:{};width:{:.1f}em"></span>'
 
 
@@ -80,7 +84,7 @@ class Board:
         if what == "check":
             row.tries += 1
             row.passed = row.passed or report.get("passed") is True
-            row.failed = "" if row.passed else wrong(str(report.get("message", "")))
+            row.failed = "" if row.passed else _stops(item, str(report.get("message", "")))
         it = ITEMS[item]
         if what == "predict" and isinstance(it, Predict) and isinstance(report.get("seen"), dict):
             most = {q.name: len(q.wrong) for q in it.questions}
@@ -92,8 +96,8 @@ class Board:
     def page(self) -> str:
         """The whole page."""
         n = len(self.learners)
-        parts = [f"<h1>{n} learner{'' if n == 1 else 's'}</h1>", self._progress(), self._failures()]
-        parts.append(self._predictions())
+        parts = [f"<h1>{n} learner{'' if n == 1 else 's'}</h1>", LINKS]
+        parts += [self._predictions(), self._failures(), self._progress()]
         return (
             '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The class</title>'
             f'<meta http-equiv="refresh" content="{REFRESH}"><style>{STYLE}</style></head>'
@@ -104,16 +108,20 @@ class Board:
         return [rows[item] for rows in self.learners.values() if item in rows]
 
     def _progress(self) -> str:
-        lines = []
+        lines, nobody = [], []
         widest = max(len(self.learners), 1) / 20
         for it in ITEMS.values():
             rows = self._rows(it.id)
+            if not rows:
+                nobody.append(it.id)
+                continue
             passed = sum(r.passed for r in rows)
             tried = sum(r.tries > 0 and not r.passed for r in rows)
             bars = BAR.format("#009E73", passed / widest) + BAR.format("#E69F00", tried / widest)
             cells = f"<td>{it.id}</td><td>{html.escape(it.title)}</td><td>{bars}</td>"
             lines.append(f"<tr>{cells}{NARROW}{passed} passed, {tried} trying</td></tr>")
-        return f"<h2>Progress</h2><table>{''.join(lines)}</table>"
+        left = f"<p>Nobody has begun: {', '.join(nobody)}.</p>" if nobody else ""
+        return f'<h2 id="progress">Progress</h2><table>{"".join(lines)}</table>{left}'
 
     def _failures(self) -> str:
         every = ((i, r.failed) for i in ITEMS for r in self._rows(i) if r.failed)
@@ -121,15 +129,17 @@ class Board:
             f'<tr><td class="n">{n}</td><td>{i}</td><td>{html.escape(text)}</td></tr>'
             for (i, text), n in Counter(every).most_common(8)
         ]
-        return f"<h2>What stops them now</h2><table>{''.join(lines) or '<tr><td>nothing'}</table>"
+        head = '<h2 id="stops">What stops them now</h2>'
+        return f"{head}<table>{''.join(lines) or '<tr><td>nothing'}</table>"
 
     def _predictions(self) -> str:
-        parts = []
+        parts, links = [], []
         for it in ITEMS.values():
             rows = [r for r in self._rows(it.id) if r.seen]
             if not isinstance(it, Predict) or not rows:
                 continue
-            parts.append(f"<h2>{it.id}. {html.escape(it.title)}</h2>")
+            links.append(f'<a href="#{it.id}">{it.id}</a>')
+            parts.append(f'<h3 id="{it.id}">{it.id}. {html.escape(it.title)}</h3>')
             params = parameters(it, 0)
             for q in it.questions:
                 seen = Counter(r.seen[q.name] for r in rows if q.name in r.seen)
@@ -145,10 +155,25 @@ class Board:
                 ]
                 asked = html.escape(f"{q.name}: {q.text.format(**params)}")
                 parts.append(f"<p>{asked}</p><table>{''.join(lines)}</table>")
+        said = "None yet."
         if parts:
-            said = "The first answers. Each learner of a class has other numbers in the questions; "
-            parts.insert(0, f"<h2>Predictions</h2><p>{said}these are an example.</p>")
-        return "".join(parts)
+            said = (
+                f"The first answers to {', '.join(links)}. Many questions have other numbers for "
+                "each learner of a class; these are an example."
+            )
+        return f'<h2 id="predictions">Predictions</h2><p>{said}</p>{"".join(parts)}'
+
+
+def _stops(item: str, message: str) -> str:
+    """What stops a learner, from a verdict that is not passed. Of a prediction only the question
+    and the misconception: another learner's numbers differ, and may make the same answer right."""
+    said = wrong(message)
+    if not isinstance(ITEMS[item], Predict):
+        return said
+    answered = re.match(rf"(\w+): .* is not it(?:\.|{NOT_IT}(.*))$", said)
+    if answered is None:
+        return said
+    return f"{answered[1]}: {answered[2]}" if answered[2] else ""
 
 
 # ------------------------------------------------------------------------------------- the server
