@@ -100,19 +100,21 @@ def of(right: dict[str, Any], name: str, learner: str = "", made: float = 1.0) -
 def test_a_round_through_canvas(right: dict[str, Any], tmp_path: Path) -> None:
     learners = handout.roster(CANVAS)
     assert [(x.id, x.number) for x in learners] == [
-        ("u17", "991"), ("bob", "992"), ("993", "993"), ("0a1b", "994"),
+        ("u17", "991"), ("bob", "992"), ("993", "993"),
     ]  # fmt: skip
     results = [
         of(right, "mülleränne_LATE_991_5_submission-1.zip"), of(right, "bob.zip", "bob"),
         of(right, "hyperlinkhttpx_993_7_M1_coalesce.ipynb"), of(right, "x_995_7_stranger.zip"),
+        of(right, "studenttest_994_8_tried.zip"),
     ]  # fmt: skip
     (tmp_path / "feedback").mkdir()
     grade._report(tmp_path, results, learners, "GPU kernels (4711)", lambda _: None)
     got = canvas_takes(CANVAS, table(tmp_path / "canvas.csv"))
-    assert got == {"991": "3", "992": "3", "993": "3", "994": ""}
+    assert got == {"991": "3", "992": "3", "993": "3"}
     page = (tmp_path / "index.html").read_text("utf-8")
-    assert "Of nobody in the class list: x_995_7_stranger.zip." in page
-    assert "Nothing from Student, Test." in page
+    strangers = "studenttest_994_8_tried.zip, x_995_7_stranger.zip"
+    assert f"Of nobody in the class list: {strangers}." in page
+    assert "Nothing from" not in page
     assert ">Müller, Änne</a>" in page, "by their names, not by their files'"
 
 
@@ -250,3 +252,23 @@ def test_a_class_list_says_what_it_lacks() -> None:
     with pytest.raises(handout.Problem, match="no column id, only vorname, e-mail-adresse"):
         handout.roster("Vorname,E-Mail-Adresse\nA,a@x\n")
     assert handout.roster("id;name\n1;A\n") == [Learner("1", "A")]
+
+
+def test_the_test_student_of_canvas_is_told_of_and_gets_no_bundle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only Canvas's own: somebody may be called so, and elsewhere it is a name as others."""
+    said: list[str] = []
+    assert "Student, Test" not in [x.name for x in handout.roster(CANVAS, said.append)]
+    assert said == ["Student, Test is left out: the test student of Canvas is no learner"]
+    named = CANVAS.replace('"Student, Test",994,,', '"Student, Test",994,u5,')
+    for text in (named, 'id,name\n5,"Student, Test"\n'):
+        assert handout.roster(text, pytest.fail)[-1].name == "Student, Test"
+    (tmp_path / "r.csv").write_text(CANVAS, encoding="utf-8")
+    monkeypatch.setattr(handout, "common", lambda root: {})
+    out = tmp_path / "out"
+    assert cli.main(["release", "-o", str(out), "--roster", str(tmp_path / "r.csv")]) == 0
+    printed = capsys.readouterr().out
+    assert "Student, Test is left out" in printed
+    assert "3 bundles" in printed
+    assert len(list((out / "learners").iterdir())) == 3

@@ -81,7 +81,7 @@ def _roster(file: str | None) -> list[Any]:
     from tklearn.course import handout
 
     try:
-        return handout.roster(Path(file).read_text(encoding="utf-8")) if file else []
+        return handout.roster(Path(file).read_text(encoding="utf-8"), print) if file else []
     except handout.Problem as e:
         raise CliError(str(e)) from None
     except UnicodeDecodeError:

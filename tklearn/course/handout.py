@@ -40,6 +40,7 @@ HEADS = {
     "first": ("first name", "firstname"),
     "last": ("last name", "lastname", "surname"),
 }
+TEST_STUDENT = "Student, Test"  # of Canvas's student view; its export lists it without a SIS ID
 KEYS = ("id", "login", "email", "number")  # what a learner can go by, the best first
 
 
@@ -48,10 +49,11 @@ class Problem(Exception):
 
 
 # -------------------------------------------------------------------------------------- the class
-def roster(text: str) -> list[Learner]:
+def roster(text: str, told: Callable[[str], None] = lambda _: None) -> list[Learner]:
     """Learners from a table with a line of heads: id, and name, email, number, login, section
     where known; an export of Moodle's or Canvas's grades does as well. Who has no id goes by their
-    login, email address or number. Errors: Problem."""
+    login, email address or number. Canvas's test student is told of and left out. Errors:
+    Problem."""
     text = text.lstrip("\ufeff")
     first = text.partition("\n")[0]
     lines = list(csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count)))
@@ -59,7 +61,8 @@ def roster(text: str) -> list[Learner]:
         raise Problem("the list of learners is empty")
     heads = [h.strip().lower() for h in lines[0]]
     at = {f: next((heads.index(n) for n in names if n in heads), -1) for f, names in HEADS.items()}
-    if "id" in heads and {"student", "lastname", "sis login id"} & set(heads):
+    canvas = "id" in heads and bool({"student", "lastname", "sis login id"} & set(heads))
+    if canvas:
         at["number"] = heads.index("id")  # Canvas: ID is its own number
         at["id"] = heads.index("sis user id") if "sis user id" in heads else -1
     if max(at[n] for n in KEYS) < 0:
@@ -70,6 +73,9 @@ def roster(text: str) -> list[Learner]:
         both = f"{cells.pop('first')} {cells.pop('last')}".strip()
         cells["name"] = cells["name"] or both
         if not any(cells.values()) or cells["name"].startswith("Points Possible"):
+            continue
+        if canvas and cells["name"] == TEST_STUDENT and not cells["id"]:
+            told(f"{TEST_STUDENT} is left out: the test student of Canvas is no learner")
             continue
         cells["number"] = cells["number"].removeprefix("Participant ")  # Moodle's grading sheet
         cells["id"] = next((cells[n] for n in KEYS if cells[n]), "")
