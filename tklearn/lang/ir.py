@@ -411,7 +411,7 @@ def digest(k: Kernel) -> str:
                 return f"#{n}:{x.name}:{x.type!r}:{x.storage}:{x.offset}:{alias}"
             return f"#{n}:{x.name}({dump(x.params)}){dump(x.body)}"
         if isinstance(x, (Expr, Stmt)):
-            skip = ("loc", "uni", "nonneg", "note", "message")
+            skip = ("loc", "uni", "nonneg", "note", "message", "partial")
             parts = ",".join(dump(v) for k, v in vars(x).items() if k not in skip)
             return f"{type(x).__name__}({parts})"
         if isinstance(x, (list, tuple)):
