@@ -91,6 +91,23 @@ def test_pictures_of_attention() -> None:
     assert flash.table(s).img().startswith("<img alt=")
 
 
+def test_what_a_watched_run_shows_is_attention_and_its_fault() -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((n, 64)).astype(np.float16) for n in (16, 150, 150))
+    right = nb6.plain(q, k, v, nb6.SCALE)[1]
+    out, s, p, o, keep = flash.watch(q, k, v, nb6.SCALE)
+    assert np.abs(out - right).max() < 2e-3
+    assert np.array_equal(o[-1], out)
+    faulty = flash.watch(q, k, v, nb6.SCALE, faulty=True)
+    assert np.array_equal(faulty[3][0], o[0]), "one tile is right"
+    assert np.abs(faulty[0] - right).max() > 0.05
+    words = flash.steps(s, p, o, keep, "x").alt
+    ups = [int((x < 1).sum()) for x in keep[1:]]
+    assert all(f"{n} of 16 queries meet a larger score" in words for n in ups)
+    assert f"{64 * 3 - 150} columns are hidden" in words
+    assert f"the largest weight is 1 in {int((p[0].max(1) == 1).sum())} queries" in words
+
+
 @pytest.fixture
 def solved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A course whose exercises are the solutions."""

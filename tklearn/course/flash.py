@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tklearn.course import attempts, engine
 from tklearn.course.items import nb6
+from tklearn.course.items.watched import watched
 from tklearn.viz.picture import OKABE_ITO, Picture, new_figure
 
 Array = NDArray[Any]
@@ -76,6 +77,19 @@ def running(s: Array, top: Array) -> Picture:
     return Picture(fig, alt, top)
 
 
+def watch(Q: Array, K: Array, V: Array, scale: float, faulty: bool = False) -> tuple[Array, ...]:
+    """Runs `watched` on the simulator: (O, scores, weights, o / total, keep), a row for each tile.
+
+    Args: faulty: with the fault of exercise F4.
+    """
+    n = -(-len(K) // 64)
+    out = np.empty((16, 64), np.float32)
+    s, o = (np.empty((16 * n, 64), np.float32) for _ in range(2))
+    p, keep = np.empty((16 * n, 64), np.float16), np.empty(16 * n, np.float32)
+    watched.sim[1](Q, K, V, out, s, p, o, keep, scale, RESCALE=not faulty)
+    return (out, *(a.reshape(n, 16, -1) for a in (s, p, o)), keep.reshape(n, 16))
+
+
 def steps(S: Array, P: Array, O: Array, keep: Array, title: str = "") -> Picture:  # noqa: E741
     """Scores, weights and sums after each step, as a run has stored them.
 
@@ -112,9 +126,25 @@ def steps(S: Array, P: Array, O: Array, keep: Array, title: str = "") -> Picture
         f"{title}: rows of pictures, one for each of {n} tiles: scores, weights, the factor of "
         f"what was summed before, and o, for {S.shape[1]} queries. Mean factor by tile: "
         + ", ".join(f"{k.mean():.2f}" for k in keep)
-        + ". Hidden keys are grey."
+        + ". "
+        + " ".join(_tile_in_words(t, S, P, O, keep) for t in range(n))
+        + " Hidden keys are grey."
     )
     return Picture(fig, alt, (S, P, O, keep))
+
+
+def _tile_in_words(t: int, S: Array, P: Array, O: Array, keep: Array) -> str:  # noqa: E741
+    """What the row of pictures of one tile shows."""
+    hidden = int((S[t] < -1e20).all(0).sum())
+    said = f"Tile {t + 1}: "
+    if t == 0:
+        said += "nothing before it"
+    else:
+        up = int((keep[t] < 1).sum())
+        said += f"{up} of {len(keep[t])} queries meet a larger score"
+        said += f", o / total moves by up to {np.abs(O[t] - O[t - 1]).max():.2g}"
+    said += f", the largest weight is 1 in {int((P[t].max(1) == 1).sum())} queries"
+    return said + (f", {hidden} columns are hidden." if hidden else ".")
 
 
 def errors(found: dict[str, list[float]], keys: int, marks: dict[str, float]) -> Picture:
@@ -131,7 +161,8 @@ def errors(found: dict[str, list[float]], keys: int, marks: dict[str, float]) ->
         ax.text(len(e), e[-1] * 1.5, name, ha="right", va="bottom", size=9, color="black")
     for name, value in marks.items():
         ax.axhline(value, color="0.4", lw=1, ls=":")
-        ax.text(1, value * 1.12, name, size=8, va="bottom", color="0.25")
+        ax.text(1, value * 1.12, name, size=8, va="bottom", color="0.25", zorder=5,
+                bbox={"pad": 1, "fc": "white", "ec": "none"})  # fmt: skip
     every = [v for e in found.values() for v in e] + list(marks.values())
     ax.set_ylim(min(every) / 4, max(every) * 6)
     ax.set_xlabel(f"tiles of {keys} keys so far", size=9)

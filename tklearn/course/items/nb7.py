@@ -159,8 +159,8 @@ SWIGLU = _item(
         "Where: begin with `copy_lanes` of notebook 01: neighbouring lanes touch neighbouring "
         "numbers. A block does 1024 numbers and has at most 1024 threads; an index past the end "
         "is left out. A 1-d array is one row: its length is a.cols, and a.rows is 1.",
-        "Rule: sigmoid(a) is 1 / (1 + exp(-a)), written with tk.exp; y is a * sigmoid(a) * b. For a = -100 exp(-a) is "
-        "infinite and a / infinity is 0, as it should be.",
+        "Rule: sigmoid(a) is 1 / (1 + exp(-a)), written with tk.exp; y is a * sigmoid(a) * b. For "
+        "a = -100 exp(-a) is infinite and a / infinity is 0, as it should be.",
         "A worked sibling, with 256 threads: `for j in range(4):`, `i = blockIdx.x * 1024 + j * "
         "256 + threadIdx.x`, `if i < y.cols:`, `y[i] = tk.exp(x[i])`.",
     ),
