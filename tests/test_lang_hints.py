@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,3 +133,48 @@ def test_a_report_says_which_lines_reach_past_the_end(tmp_path: Path) -> None:
         "clipped: 256 elements past the end of an array (read as 0, not stored) by line 8;"
         in report
     )
+
+
+def frames_of(call: Any) -> list[str]:
+    """Files below this one, from the call to where the error came from."""
+    with pytest.raises(tk.TkError) as e:
+        call()
+    files = [f.filename for f in traceback.extract_tb(e.value.__traceback__)]
+    return [Path(f).name for f in files[files.index(__file__) :] if f != __file__]
+
+
+@pytest.mark.parametrize("how", ["sim", "explore", "refused", "source"])
+def test_a_traceback_has_the_learners_frames_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    text = "@tk.kernel(warps=1)\ndef k(y: tk.gl_fl):\n    y[laneid() + 5] = 1.0\n"
+    if how in ("refused", "source"):
+        text = text.replace("1.0", "missing")
+    k = load(tmp_path, text).k
+    y = np.zeros(32, np.float32)
+    call = {
+        "sim": lambda: k[1](y),
+        "explore": lambda: k.sim[1].explore(np.zeros((32, 32), np.int8)),
+        "refused": lambda: k[1](y),
+        "source": lambda: k.source(y),
+    }[how]
+    few = frames_of(call)
+    assert set(few) <= {"kernel.py", "learner.py"}
+    assert few.count("kernel.py") <= 2
+    assert ("learner.py" in few) == (how == "sim")  # its own frame, with its variables
+    monkeypatch.setenv("TKLEARN_TRACEBACK", "full")
+    assert len(frames_of(call)) > len(few)
+
+
+def test_faults_of_tklearn_itself_keep_their_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    k = load(tmp_path, "@tk.kernel(warps=1)\ndef k(y: tk.gl_fl):\n    y[laneid()] = 1.0\n").k
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr("tklearn.launching.simulate", broken)
+    with pytest.raises(KeyError) as e:
+        k[1](np.zeros(32, np.float32))
+    assert traceback.extract_tb(e.value.__traceback__)[-1].name == "broken"

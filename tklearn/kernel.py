@@ -13,7 +13,7 @@ from typing import Any
 
 from tklearn.lang import frontend, ir
 from tklearn.lang import types as T
-from tklearn.lang.errors import LaunchError
+from tklearn.lang.errors import LaunchError, TkError, at_the_call
 from tklearn.lang.intrinsics import Intrinsic
 from tklearn.lang.source import VALUE_TYPES, plain
 from tklearn.lang.types import GL, ConstType
@@ -244,6 +244,12 @@ class Kernel:
 
     def ir(self, *args: Any, **consts: Any) -> ir.Kernel:
         """The typed IR for example arguments, or (without) for compile-time values only."""
+        try:
+            return self._typed(args, consts)
+        except TkError as e:
+            raise at_the_call(e)  # noqa: B904
+
+    def _typed(self, args: tuple, consts: dict[str, Any]) -> ir.Kernel:
         if args:
             from tklearn.launching import typed
 
@@ -324,7 +330,10 @@ class Launch:
                 return report
         from tklearn.launching import launch
 
-        return launch(self.k, self.grid, self.machine, args, kwargs)
+        try:
+            return launch(self.k, self.grid, self.machine, args, kwargs)
+        except TkError as e:
+            raise at_the_call(e)  # noqa: B904
 
     def explore(self, *args: Any, **kwargs: Any) -> Any:
         """All schedules of one block that could differ: a `sim.explore.Exploration`.
@@ -337,7 +346,10 @@ class Launch:
         """
         from tklearn.launching import explore
 
-        return explore(self.k, self.grid, self.machine, args, kwargs)
+        try:
+            return explore(self.k, self.grid, self.machine, args, kwargs)
+        except TkError as e:
+            raise at_the_call(e)  # noqa: B904
 
 
 def as_grid(grid: Any) -> tuple[int, int, int]:

@@ -7,8 +7,10 @@ finds a mistake raises it from there, with the words that fit.
 from __future__ import annotations
 
 import linecache
+import os
 import re
 import traceback
+import types
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,6 +166,24 @@ class TkError(Exception):
                 frames.append(f"{where(f.filename)}:{f.lineno}\n    {f.line}")
         more = f'  more: tk.explain("{self.code}")'
         return [*frames, "", f"{type(self).__name__}: {self}", more]
+
+
+def at_the_call(e: TkError) -> TkError:
+    """The error with the learner's frames only, to be raised where the learner called tklearn.
+
+    The kernel's own frame stays, and its variables in a debugger. With TKLEARN_TRACEBACK=full in
+    the environment all frames stay: what a report about tklearn itself needs.
+    """
+    if os.environ.get("TKLEARN_TRACEBACK") == "full":
+        return e
+    frames, tb = [], e.__traceback__
+    while tb is not None:
+        if not tb.tb_frame.f_code.co_filename.startswith(PACKAGE):
+            frames.append(tb)
+        tb = tb.tb_next
+    for f in reversed(frames):
+        tb = types.TracebackType(tb, f.tb_frame, f.tb_lasti, f.tb_lineno)
+    return e.with_traceback(tb)
 
 
 class SourceError(TkError):
