@@ -119,7 +119,11 @@ class Launched:
     registers: int | None = None
 
     def estimate(self, **options: Any) -> Estimate:
-        """The time of this launch. Raises ValueError where the model has no answer."""
+        """The time of this launch. Registers that `options` do not give are those of the launch, or
+        of a compilation where they decide how many blocks an SM runs, or guessed.
+
+        Raises ValueError where the model has no answer.
+        """
         from tklearn.sim.timing import estimate
 
         name = options.pop("device", self.device)
@@ -136,11 +140,18 @@ class Launched:
         """Of a lane: as launched, or as compiled for another GPU if it makes a difference."""
         from tklearn.sim.timing import registers_matter
 
-        if self.registers is not None and gpu is devices.device(self.device):
+        if self.registers is not None and self._is(gpu):
             return self.registers
         if not registers_matter(self.spec, self.grid, gpu):
             return None
         return compiled_registers(self.spec, gpu.arch.sm)
+
+    def _is(self, gpu: devices.Device) -> bool:
+        """Whether it was launched on such a GPU, which need not be in the table."""
+        try:
+            return devices.device(self.device) is gpu
+        except KeyError:
+            return False
 
     def what_if(self, changes: dict[str, Any]) -> WhatIf:
         """The table for all combinations of `changes`: a value or a list of values for each name.
