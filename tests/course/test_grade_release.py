@@ -248,3 +248,25 @@ def test_what_is_taken_of_a_journal(event: dict[str, Any], kept: dict[str, Any] 
     line = json.dumps({"time": 1, "item": "P3", "what": "predict", **event}).encode()
     records = submit._records(b"\n[]\n{\n" + line + b"\n")
     assert records.get("P3", {}).get("first") == kept
+
+
+def test_what_the_instructor_predicted_gets_into_no_bundle(tmp_path: Path) -> None:
+    """JupyterLab saves lessons by itself: answers in one would be everybody's."""
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        assert not handout.answered(text.encode())
+        book = json.loads(text)
+        filled = 0
+        for cell in book["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "code" and "=None" in source and "tk.predict(" in source:
+                cell["source"] = source.replace("=None", "=3", 1)
+                assert handout.answered(json.dumps(book).encode())
+                cell["source"], filled = source, filled + 1
+        assert filled, "every lesson asks for a prediction"
+    for folder in (*handout.FOLDERS, "solutions"):
+        (tmp_path / folder).mkdir()
+    cell = {"cell_type": "code", "source": 'tk.predict(\n    "N1",\n    requests="4",\n)'}
+    (tmp_path / "notebooks" / "01_mine.ipynb").write_text(json.dumps({"cells": [cell]}))
+    with pytest.raises(handout.Problem, match=r"filled in in notebooks/01_mine\.ipynb: take"):
+        handout.common(tmp_path)

@@ -13,6 +13,7 @@ import csv
 import io
 import json
 import os
+import re
 import secrets
 import zipfile
 from collections.abc import Callable
@@ -108,6 +109,16 @@ def without_hidden(text: str) -> str:
     return raw.decode()
 
 
+def answered(lesson: bytes) -> bool:
+    """Whether a prediction is filled in in a lesson, as whoever works in it leaves it."""
+    for cell in json.loads(lesson)["cells"]:
+        if cell["cell_type"] == "code":
+            calls = re.findall(r"^tk\.predict\(([^)]*)\)", "".join(cell["source"]), re.MULTILINE)
+            if any(re.search(r"=\s*(?!None\b)\S", said) for said in calls):
+                return True
+    return False
+
+
 def common(root: Path) -> dict[str, bytes]:
     """The files that all learners get, by their path in the bundle. Errors: Problem."""
     files = {n: (root / n).read_bytes() for n in FILES if (root / n).is_file()}
@@ -125,6 +136,16 @@ def common(root: Path) -> dict[str, bytes]:
             for recording in said["recordings"]:
                 recording["source"] = ""
             files[name] = (json.dumps(said, indent=1) + "\n").encode()
+    mine = [
+        n
+        for n, body in files.items()
+        if n.startswith("notebooks/") and n.endswith(".ipynb") and answered(body)
+    ]
+    if mine:
+        raise Problem(
+            f"answers are filled in in {', '.join(mine)}: take them out (git checkout notebooks), "
+            "and do the course in a bundle of your own"
+        )
     solutions = sorted((root / "solutions").glob("*.ipynb"))
     if not solutions:
         raise Problem(f"there is no solution in {root}: a bundle is made from solutions/")
