@@ -253,7 +253,8 @@ def test_roofline_says_bounds() -> None:
     assert point.flops == 2 * 16**3
     assert point.bound == pytest.approx(point.intensity * h200.dram_bytes_per_s)
     assert "Bounds, not measurements" in p.alt
-    assert "bound by memory" in p.alt
+    assert "bound by memory if no cache helps" in p.alt
+    assert f"this one: {point.intensity:.1f} FLOP" in viz.roofline(r, h200, ["this one"]).alt
     assert p.png().startswith(b"\x89PNG")
     with pytest.raises(FigureError, match="needs both"):
         viz.roofline(turn.sim[1](f32(32, 32), np.zeros((32, 32), np.float32)), h200)

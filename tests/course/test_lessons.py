@@ -165,6 +165,9 @@ def test_a_kernel_of_the_page() -> None:
     table = mine.side_by_side([mine.Launch("double", double, 1, (x, x * 0))])
     assert table.rows[0].state == "this page"
     assert (table.rows[0].least, table.rows[0].moved) == (256, 256)
+    note = "Not measured: double (this page): no GPU here, and no recording"
+    assert (table.rows[0].measured is None) == any(n.startswith(note) for n in table.notes())
+    assert "bound by, with bytes at least" in str(table)
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,9 @@ class Row:
         return "memory" if self.memory >= self.arithmetic else "tensor cores"
 
 
-HEAD = ("kernel", "", "bytes at least", "bytes asked for", "tensor FLOP", "bound by",
-        "predicted: at least", "simulated", "measured")  # fmt: skip
+HEAD = ("kernel", "", "bytes at least", "bytes asked for", "tensor FLOP",
+        "bound by, with bytes at least", "predicted: at least",
+        "simulated", "measured")  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,8 +99,14 @@ class SideBySide:
             f"Predicted: the larger of bytes / bandwidth and FLOP / peak of the {self.device} "
             f"(data sheet). Simulated: the simulator's model of time{off} (half of the launches "
             "that it was tried on are further off).",
+            *self._unmeasured(),
             *self.lacking,
         ]
+
+    def _unmeasured(self) -> list[str]:
+        named = [f"{r.name} ({r.state})" for r in self.rows if not r.measured]
+        why = "no GPU here, and no recording of exactly this kernel (your variant) on this launch"
+        return [f"Not measured: {', '.join(named)}: {why}."] if named else []
 
     def __str__(self) -> str:
         table = [HEAD, *self.cells()]

@@ -55,13 +55,13 @@ class Roofline:
         return self.tensor_flops / self.bandwidth
 
 
-def roofs(reports: Sequence[Report] | Report, device: Any) -> Roofline:
+def roofs(reports: Sequence[Report] | Report, device: Any, names: Sequence[str] = ()) -> Roofline:
     """The numbers of `roofline`: see there."""
     if isinstance(device, list | tuple):
-        first, *rest = (roofs(reports, d) for d in device)
+        first, *rest = (roofs(reports, d, names) for d in device)
         return replace(first, others=tuple(rest))
     points = []
-    for r in [reports] if isinstance(reports, Report) else reports:
+    for n, r in enumerate([reports] if isinstance(reports, Report) else reports):
         total = r.total
         sectors = sum(total[f"global_{k}_sectors"] for k in ("ld", "st"))
         flops, nbytes = total["tensor_flops"], 32 * sectors
@@ -74,20 +74,22 @@ def roofs(reports: Sequence[Report] | Report, device: Any) -> Roofline:
             )
         bound = min(device.tensor_flops, flops / nbytes * device.dram_bytes_per_s)
         seconds = r.seconds if r.machine == "cuda" else None
-        points.append(Point(r.kernel, flops, nbytes, bound, flops / seconds if seconds else None))
+        name = names[n] if n < len(names) else r.kernel
+        points.append(Point(name, flops, nbytes, bound, flops / seconds if seconds else None))
     return Roofline(device.name, device.dram_bytes_per_s, device.tensor_flops, tuple(points))
 
 
-def roofline(reports: Sequence[Report] | Report, device: Any) -> Picture:
+def roofline(reports: Sequence[Report] | Report, device: Any, names: Sequence[str] = ()) -> Picture:
     """A picture of kernels under the roofs of `device`, an entry of tklearn.devices.DEVICES.
 
-    Of a list of devices the first is drawn, and the widget chooses among them.
+    Of a list of devices the first is drawn, and the widget chooses among them. names: of the
+    reports, in their order (default: the kernels' own).
 
     Filled marks are bounds, not measurements: the most that the counted tensor operations and
     sectors allow if no cache serves a sector twice (the L2 cache lifts that bound). Hollow marks,
     if any, are measured. Errors: TK600 for a report without both.
     """
-    r = roofs(reports, device)
+    r = roofs(reports, device, names)
     return Picture(_figure(r), describe(r), r)
 
 
@@ -146,5 +148,5 @@ def describe(r: Roofline) -> str:
         said = f"{p.name}: {p.intensity:.1f} FLOP a byte, at most {p.bound / 1e12:,.1f} TFLOP/s"
         if p.measured:
             said += f", measured {p.measured / 1e12:,.1f}"
-        parts.append(f"{said}, bound by {side}.")
+        parts.append(f"{said}, bound by {side} if no cache helps.")
     return " ".join(parts)

@@ -465,6 +465,8 @@ N4 = Predict(
             "the next four to lane 1: which lane would hold row 9, column 3?",
             truth=lambda: (9 * 8 + 3) // 4,
             wrong={"a row of 8 is two lanes": lambda: 9},
+            otherwise="count the elements before it, row by row, 8 to a row; then divide by four, "
+            "without the rest",
             why="Element 9 * 8 + 3 = 75, and four go to a lane.",
         ),
         Question(

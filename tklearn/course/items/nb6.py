@@ -737,6 +737,7 @@ N6 = Predict(
                 "this is the maximum of all three tiles; the third has not come yet": _over_all(0),
             },
             why="Tile 2 brings nothing larger: top stays.",
+            otherwise="top is the largest of the eight scores of tiles 1 and 2",
         ),
         Question(
             name="top1",
@@ -747,6 +748,7 @@ N6 = Predict(
                 "this is the maximum of all three tiles; the third has not come yet": _over_all(1),
             },
             why="Tile 2 brings a larger score.",
+            otherwise="top is the largest of the eight scores of tiles 1 and 2",
         ),
         Question(
             name="keep1",
