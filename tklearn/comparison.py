@@ -245,6 +245,15 @@ def in_l2(numbers: list[Any], device: str) -> bool:
 HIGH = ("shared_ld_wavefronts", "shared_ld_conflicts")
 """Counters that read high with several blocks on an SM: by 0.1 to 2 % of the wavefronts."""
 
+
+def _l2_beats(bound: float, dev: devices.Device) -> bool:
+    """Whether a launch that finds all its bytes in L2 can take less than the bound by DRAM."""
+    from tklearn.sim.timing.rates import rates
+
+    r = rates(dev.name)
+    return r.launch + bound * dev.dram_bytes_per_s / (r.l2_read * r.ghz * 1e9) < bound
+
+
 UNCOUNTED = "not measured: the GPU's counter knows products of bf16 summed in f32 only"
 
 
@@ -313,7 +322,7 @@ def _rows(
     gap = f"{seconds / bound:.2f}x" if seconds and bound else ""
     took = f"{seconds * 1e6:.2f} us" if seconds else None
     why = f"predicted: lower bound by {by} of the {device}"
-    if by == "memory" and in_l2(numbers, device):
+    if by == "memory" and in_l2(numbers, device) and _l2_beats(bound, dev):
         why = (
             "predicted: lower bound by memory (DRAM); the arrays fit into L2, which can be quicker"
         )
