@@ -14,7 +14,7 @@ import pytest
 from course_kit import ROOT
 
 from tklearn import cli
-from tklearn.course import key
+from tklearn.course import engine, key
 from tklearn.course.item import Predict
 from tklearn.course.items import GRADED, ITEMS
 
@@ -136,3 +136,23 @@ def test_the_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert capsys.readouterr().out != text, "other learners, other numbers"
     with pytest.raises(key.BadSolution):
         key.key(tmp_path)
+
+
+def test_the_guide_says_whose_answers_differ() -> None:
+    """In the bundles of a class, found here from the questions with the numbers of 40 learners."""
+    text = text_of("instructor.md")
+    other_numbers = []
+    for item in (i for i in ITEMS.values() if isinstance(i, Predict) and i.id in GRADED):
+        many = [engine.parameters(item, seed) for seed in range(1, 41)]
+        columns: dict[bool, list[str]] = {True: [], False: []}
+        for q in item.questions:
+            differ = len({q.truth(**p) for p in many}) > 1
+            columns[differ].append(q.name)
+            if not differ and len({q.text.format(**p) for p in many}) > 1:
+                other_numbers.append((item.id, q.name))
+        row = re.search(rf"^\| {item.id} \| ([^|\n]*)\| ([^|\n]*)\|$", text, re.M)
+        assert row, f"{item.id} stands in no row"
+        assert [row[1].strip(), row[2].strip()] == [", ".join(columns[b]) for b in (True, False)]
+    note = re.search(r"^(P.*) show other numbers, with the same answer", text, re.M)
+    assert note
+    assert re.findall(r"(P\d) (\w+)", note[1]) == other_numbers
