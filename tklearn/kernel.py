@@ -242,13 +242,6 @@ class Kernel:
         found = {s.name: dims.get(s, 2) for s in k.params}
         return {n: GL(t.dtype, found[n]) if isinstance(t, GL) else t for n, t in runtime.items()}
 
-    def ir(self, *args: Any, **consts: Any) -> ir.Kernel:
-        """The typed IR for example arguments, or (without) for compile-time values only."""
-        try:
-            return self._typed(args, consts)
-        except TkError as e:
-            raise at_the_call(e)  # noqa: B904
-
     def _typed(self, args: tuple, consts: dict[str, Any]) -> ir.Kernel:
         if args:
             from tklearn.launching import typed
@@ -271,6 +264,13 @@ class Kernel:
                 hint=f"write {self.__name__}.show({missing[0]}=...)",
             )
         return self.specialise(self.types_of(static), static)
+
+    def ir(self, *args: Any, **consts: Any) -> ir.Kernel:
+        """The typed IR for example arguments, or (without) for compile-time values only."""
+        try:
+            return self._typed(args, consts)
+        except TkError as e:
+            raise at_the_call(e)  # noqa: B904
 
     def source(self, *args: Any, **consts: Any) -> str:
         """The CUDA C++ of this kernel (for the given arguments); needs no GPU and no compiler."""

@@ -20,6 +20,7 @@ SEVERAL_LANES, FLOWN = 62, 57
 # lane numbers of tile accesses; atomic: by TMA
 CODES = {"row": 60, "col": 61, "vec": 59, "group": 58, "atomic": FLOWN}
 SEVERAL_BLOCKS = (1 << 24) - 1
+LOCKS = ("atomic_cas", "atomic_exch")  # what a loop that waits for a lock calls
 
 # An entry: block + 1 (24 bits), clock (15), warp (6), lane (6), site (12). 0 is none.
 BLOCK, CLOCK, WARP, LANE = 39, 24, 18, 12
@@ -53,11 +54,10 @@ def _stored(*sites: Any) -> str:
 def _apart(w: Any) -> str:
     """What to do about two blocks that meet at one place."""
     k = w.launch.kernel
-    nodes = (n for body in (k.body, *(f.body for f in k.functions)) for n in ir.walk(body))
-    loops = [n for n in nodes if isinstance(n, ir.While)]
-    locked = any(getattr(getattr(x, "op", None), "effect", "") == "atomic"
-                 for n in loops for x in ir.walk(n))  # fmt: skip
-    lock = "a lock made of atomics orders no plain accesses of blocks: " if locked else ""
+    nodes = [n for body in (k.body, *(f.body for f in k.functions)) for n in ir.walk(body)]
+    turning = [x for n in nodes if isinstance(n, ir.While) for x in ir.walk(n)]
+    locks = any(isinstance(x, ir.Call) and x.op.name in LOCKS for x in turning)
+    lock = "a lock made of atomics orders no plain accesses of blocks: " if locks else ""
     return (
         f"{lock}give each block elements of its own, use an atomic, or split the work into two "
         "kernels"
