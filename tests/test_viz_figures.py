@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 from itertools import product
@@ -202,6 +203,14 @@ def test_maps_are_the_layout_functions() -> None:
     assert (address_map(tk.st_bf(32, 64, pad=8)).place[:, 0] == np.arange(32) * 144).all()
 
 
+def test_pieces_stay_in_their_own_row() -> None:
+    for tile in (tk.st_bf(64, 64), tk.st_bf(32, 128), tk.st_hf(64, 64, pad=8), (32, 32, tk.f32)):
+        assert all(m.own_row.all() for m in maps(tile)), tile
+    one_up = address_map((32, 32, tk.f32))
+    moved = dataclasses.replace(one_up, place=np.roll(one_up.place, 1, axis=0))
+    assert not moved.own_row.any()
+
+
 def test_own_functions() -> None:
     own = address_map(tk.st_bf(64, 64), lambda row, piece: piece ^ row % 8)
     assert (own.place == address_map(tk.st_bf(64, 64)).place).all()
@@ -233,6 +242,22 @@ def test_sectors(op, off, sectors) -> None:
 
 
 # ------------------------------------------------------------------------------------ roofline
+def test_columns_of_one_unit_share_a_scale(run) -> None:
+    """65,536 wavefronts beside 2,048 must not look like as many."""
+
+    def longest(axes) -> float:
+        return max(p.get_x() + p.get_width() for p in axes.patches)
+
+    keys = ["shared_st_wavefronts", "shared_ld_wavefronts", "global_ld_sectors"]
+    picture = viz.lines(run, keys)
+    stores, loads, sectors = picture.figure.axes[1:]
+    most = [max(n.get(k, 0) for n in run.lines.values()) for k in keys]
+    assert most[0] != most[1]
+    assert longest(stores) / longest(loads) == pytest.approx(most[0] / most[1])
+    assert longest(sectors) == pytest.approx(max(longest(stores), longest(loads)))
+    assert "one scale for the wavefronts" in picture.alt
+
+
 def test_roofline_says_bounds() -> None:
     @tk.kernel(warps=1)
     def product16(a: tk.gl_bf, b: tk.gl_bf, c: tk.gl_fl):

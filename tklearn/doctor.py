@@ -172,14 +172,13 @@ class Diagnosis:
 
     def __str__(self) -> str:
         width = max(len(fact.name) for fact in self.facts)
-        lines = ["tklearn doctor", ""]
+        lines = [f"This machine can: {self.can}", ""]
         lines += [
             f"  {'ok' if fact.found else '--'}  {fact.name:<{width}}  {fact.text}"
             for fact in self.facts
         ]
-        lines += ["", f"This machine can: {self.can}"]
         if self.skips:
-            lines += ["Left out here:"]
+            lines += ["", "Left out here (the simulator needs none of it):"]
         for skip in self.skips:
             lines.append(f"  {skip.what}: {skip.why}")
             if skip.remedy:

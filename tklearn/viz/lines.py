@@ -1,7 +1,8 @@
 """A kernel's source with its counters as bars: where the traffic is.
 
-Draws from a Report. Each counter has a column of its own with its own scale, the number beside the
-bar; the part above the ideal is drawn darker and hatched, so that it can be told without colour.
+Draws from a Report. Each counter has a column of its own, the number beside the bar; columns of
+one unit (wavefronts, sectors, requests) share a scale. The part above the ideal is drawn darker
+and hatched, so that it can be told without colour.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def lines(report: Report, counters: list[str] | None = None, title: str = "") ->
         ax = fig.add_axes((left, 0, bar_inches / total * 0.96, 1))
         _frame(ax, len(rows))
         ax.text(0, -1.2, key.replace("_", " "), size=7.5, va="center")
-        _bars(ax, report, key, [n for n, _, _ in rows])
+        most = max(_most(report, k) for k in keys if _unit(k) == _unit(key))
+        _bars(ax, report, key, [n for n, _, _ in rows], most or 1)
     return Picture(fig, describe(report, keys), report)
 
 
@@ -49,9 +51,21 @@ def _frame(ax: Any, rows: int) -> None:
     ax.axis("off")
 
 
-def _bars(ax: Any, report: Report, key: str, numbers: list[int]) -> None:
+def _unit(key: str) -> str:
+    """What a counter counts: the last word of its key; ideals are of what they are ideals of."""
+    last = key.rsplit("_", 1)[-1]
+    if last in ("ideal", "conflicts"):
+        return "sectors" if key.startswith("global") else "wavefronts"
+    return last
+
+
+def _most(report: Report, key: str) -> int:
+    """The most that one line has of a counter."""
+    return max((c.get(key, 0) for c in report.lines.values()), default=0)
+
+
+def _bars(ax: Any, report: Report, key: str, numbers: list[int], most: int) -> None:
     counts = [report.lines.get(n, {}) for n in numbers]
-    most = max((c.get(key, 0) for c in counts), default=0) or 1
     ideal_key = key.replace("_wavefronts", "_ideal").replace("_sectors", "_ideal")
     for y, c in enumerate(counts):
         got, best = c.get(key, 0), c.get(ideal_key, 0)
@@ -68,7 +82,8 @@ def describe(report: Report, counters: list[str] | None = None) -> str:
     """What the figure shows, in words: each counter in total and where most of it is."""
     total = report.total
     parts = [f"Source of {report.kernel} with a bar for each counter and line."]
-    for key in counters or [k for k in report.columns() if k.endswith(("_wavefronts", "_sectors"))]:
+    keys = counters or [k for k in report.columns() if k.endswith(("_wavefronts", "_sectors"))]
+    for key in keys:
         if not total.get(key):
             continue
         ideal = key.replace("_wavefronts", "_ideal").replace("_sectors", "_ideal")
@@ -79,4 +94,7 @@ def describe(report: Report, counters: list[str] | None = None) -> str:
             f"{key.replace('_', ' ')}: {total[key]:,}{best}; "
             f"most, {report.lines[line][key]:,}, on line {line}: {text}."
         )
+    units = [_unit(key) for key in keys]
+    shared = sorted({unit for unit in units if units.count(unit) > 1})
+    parts += [f"The columns have one scale for the {unit}." for unit in shared]
     return " ".join(parts)

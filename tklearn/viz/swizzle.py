@@ -40,17 +40,25 @@ class AddressMap:
         place: [rows, pieces of a row], the byte at which each piece is stored.
         passes: wavefronts of reading down each column of pieces: by 8 rows with ldmatrix for pieces
             of 16 bytes, by 32 lanes for words; the worst of the column. 1 is ideal.
+        wide: bytes from one row to the next (a narrow swizzle cuts a tile into strips, row by row).
     """
 
     name: str
     unit: int
     place: NDArray[Any]
     passes: tuple[int, ...]
+    wide: int
 
     @property
     def banks(self) -> NDArray[Any]:
         """The first bank of each piece."""
         return self.place // 4 % 32
+
+    @property
+    def own_row(self) -> NDArray[Any]:
+        """Whether each piece lies in its own row."""
+        rows = len(self.place)
+        return self.place // self.wide % rows == np.arange(rows)[:, None]
 
     @property
     def groups(self) -> NDArray[Any]:
@@ -86,16 +94,16 @@ def address_map(
                 f"row {bad}: pieces {list(range(pieces))[:8]}... go to {to[bad].tolist()[:8]}...",
                 hint=f"each of the {pieces} pieces of a row needs a place of its own among them",
             )
-        place = r * pitch + to * unit
+        place, wide = r * pitch + to * unit, pitch
         name = name or "your function"
     elif isinstance(tile, ST):
         t = layouts.SharedTile(rows, tile.cols, tile.dtype.itemsize, tile.swizzle, tile.pad)
-        place = t.offset(r, p * per)
+        place, wide = t.offset(r, p * per), tile.swizzle or pitch
         plain = f"rows padded by {tile.pad} elements" if tile.pad else "no swizzle"
         name = name or (f"{tile.swizzle}-byte swizzle" if tile.swizzle else plain)
     else:
-        place, name = r * pitch + p * unit, name or "no swizzle"
-    return AddressMap(name, unit, place, _passes(place, unit))
+        place, wide, name = r * pitch + p * unit, pitch, name or "no swizzle"
+    return AddressMap(name, unit, place, _passes(place, unit), wide)
 
 
 def _passes(place: NDArray[Any], unit: int) -> tuple[int, ...]:

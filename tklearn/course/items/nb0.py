@@ -225,8 +225,9 @@ HEADS = (
             "Hopper on: it is written warpgroup.mma_AB",
         },
         "One warp, one tensor-core instruction for a 16 x 8 piece of the result.",
-        ask="Which instruction of the GPU does the work? (fma: a multiply-add of one lane; mma: a "
-        "product of small matrices, of one warp; wgmma: the same, of four warps.)",
+        ask="Which instruction of the GPU does the work of this line? It is one warp's. (fma: a "
+        "multiply-add of one lane; mma: a product of small matrices, by one warp together; wgmma: "
+        "the same, by four warps together.)",
     ),
 )
 
