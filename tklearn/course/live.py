@@ -158,8 +158,8 @@ class Board:
         said = "None yet."
         if parts:
             said = (
-                f"The first answers to {', '.join(links)}. Many questions have other numbers for "
-                "each learner of a class; these are an example."
+                f"The first answers to {', '.join(links)}. Some questions have other numbers for "
+                "each learner of a class; those below are an example."
             )
         return f'<h2 id="predictions">Predictions</h2><p>{said}</p>{"".join(parts)}'
 
