@@ -166,6 +166,8 @@ def _one_by_one(kind: str, data: Any, where: Any, v: list, lane: Any, b: int, ro
 
 def _atomic_global(w: Any, s: Any, m: Any, g: GlobalArray, at: tuple) -> tuple[Any, Any]:
     flat = flat_index(g, w, at, m, s, g.dims, g.strides)
+    if w.launch.recorder is not None:
+        w.launch.recorder.did(w, s, "atomic")
     if g.owners is not None:
         g.owners.lanes(w, s, flat, m, True, atomic=True)
     return flat, m if m is not None else w.mask

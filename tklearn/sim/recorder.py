@@ -365,8 +365,11 @@ class Recorder:
         """A memory or tensor operation was counted: keep those that no other event tells of."""
         kind = next((k for key, k in COUNTED if key in delta.values), None)
         effect = getattr(getattr(s.node, "op", None), "effect", "")
-        if kind is None or effect == "load_async":
-            return
+        if kind is not None and effect != "load_async":
+            self.did(w, s, kind)
+
+    def did(self, w: Any, s: Any, kind: str) -> None:
+        """A moment of a kind of COUNTED; one more of the same where it goes on."""
         what = _array(s.node, "global") if kind != "mma" and s.node is not None else ""
         last = self.last
         if last is not None and (last.kind, last.warp, last.line) == (kind, w.id, s.line):
