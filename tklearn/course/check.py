@@ -180,6 +180,15 @@ def hint(item: str) -> Text:
 
 
 # ----------------------------------------------------------------------------------------- predict
+def _written(choice: str) -> str:
+    """A possible answer as it is written in tk.predict: words in quotes."""
+    try:
+        float(choice)
+    except ValueError:
+        return repr(choice)
+    return choice
+
+
 class Questions:
     """The questions of a Predict item, or those named, with what was answered so far."""
 
@@ -206,7 +215,7 @@ class Questions:
     def __str__(self) -> str:
         lines = [self.intro] if self.intro else []
         for name, text, choices in self.rows:
-            among = f" [{' | '.join(choices)}]" if choices else ""
+            among = f" [{' | '.join(map(_written, choices))}]" if choices else ""
             lines.append(f"  {name}: {text}{among}   you: {self._said(name)}")
         return "\n".join([*lines, *filter(None, [self._note()])])
 
@@ -220,7 +229,7 @@ class Questions:
 
         body = [cells(("", "question", "possible answers", "your prediction"), "th")]
         for name, text, choices in self.rows:
-            among = " | ".join(choices) or "a number"
+            among = " | ".join(map(_written, choices)) or "a number"
             body.append(cells((name, text, among, self._said(name)), "td"))
         note = f"<p>{self._note()}</p>" if self._note() else ""
         return f"<p>{html.escape(self.intro)}</p><table>{''.join(body)}</table>{note}"

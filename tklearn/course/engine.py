@@ -463,11 +463,16 @@ def _luck(item: KernelItem, case: Case, got: Outcome) -> str:
         all(_wrong_at(want, out[n], tolerance) is None for n, want in expected.items())
         for _, out in got.lucky
     )
+    size = f" for {case.says}" if case.seen else ""
     if not right:
-        return f"Without checks it gives wrong numbers in all {len(got.lucky)} orders of its warps."
+        return (
+            f"Without checks it gives wrong numbers{size} in all {len(got.lucky)} "
+            "orders of its warps that were tried; for other sizes some order may be right."
+        )
     return (
-        f"Without checks it gives the right numbers in {right} of {len(got.lucky)} orders of its "
-        "warps: that a run was right does not show that there is no race."
+        f"Without checks it gives the right numbers{size} in {right} of "
+        f"{len(got.lucky)} orders of its warps: that a run was right does not show that there "
+        "is no race."
     )
 
 
@@ -546,5 +551,6 @@ def judge_predictions(item: Predict, answer: Answer) -> Verdict:
         why = next(told, q.otherwise)
         lines.append(f"{q.name}: {said} is not it{NOT_IT if why else '.'}{why}")
     score = round(item.points * (0.5 + 0.5 * first / len(item.questions)), 2)
-    lines.append(f"{first} of {len(item.questions)} first answers were right")
+    half = "; half of the points are for having predicted" if item.points else ""
+    lines.append(f"{first} of {len(item.questions)} first answers were right{half}")
     return replace(no, passed=good, score=score, message="\n".join(lines))

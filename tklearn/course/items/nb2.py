@@ -158,7 +158,8 @@ P2 = Predict(
         Question(
             name="a",
             text="K = {k}. The test is run with the warps taking turns in three different orders "
-            "and nobody looking at anything but C. Does it pass?",
+            "and nobody looking at anything but C. Does it pass, fail, or does it depend on the "
+            "order?",
             truth=lambda k: _verdict(k),
             choices=VERDICTS,
             wrong={

@@ -106,7 +106,8 @@ P3 = Predict(
         ),
         Question(
             name="f",
-            text="words 4 * i to 4 * i + 3 (16 bytes a lane, in one instruction)",
+            text="words 4 * i to 4 * i + 3 (16 bytes a lane, in one instruction: four "
+            "transactions of 8 lanes each)",
             truth=_wavefronts(lambda **_: 4 * LANE, "lds128"),
             wrong={
                 "512 bytes do not fit into one pass of 128: more passes are needed, and they are "
@@ -308,8 +309,8 @@ M2 = KernelItem(
         ),
         Wrong(
             says="PAD counts numbers of 2 bytes, so this pad is twice as many bytes. Each row "
-            "begins at a multiple of 16 bytes, but so far on that after a few rows the same banks "
-            "come again: try a smaller multiple of 16 bytes",
+            "begins at a multiple of 16 bytes, but rows a few further down lie in the same banks "
+            "again: try a smaller multiple of 16 bytes",
             costs=True,
             when=lambda f: f.total["shared_ld_wavefronts"] > 1.05 * f.total["shared_ld_ideal"],
         ),

@@ -1,4 +1,4 @@
-# words: the same banks come again
+# words: the same banks again
 import tklearn as tk
 from tklearn import block, blockIdx, warp, warpid
 
