@@ -39,8 +39,16 @@ def refusal(folder: Path, line: str, head: str = "") -> tk.TkError:
         ("tk.load(t, y)", "did you mean warp.load?"),
         ("tk.syncthreads()", "write block.sync()"),
         ("s = tk.zeros(16, 16)", "write t = tk.rt_fl(16, 16), then warp.zero(t)"),
+        (
+            "s = softmax(t)",
+            "'softmax' is not defined here; "
+            "write t = tk.exp(t - tk.row_max(t)), then t /= tk.row_sum(t)",
+        ),
+        ("s = tk.mean(x)", "write tk.row_sum(t) / 128, with the number of columns for 128"),
+        ("s = tk.where(t, 1, 2)", "write a if condition else b, for the numbers of a lane"),
         ("s = np.zeros((16, 16))", "write t = tk.rt_fl(16, 16), then warp.zero(t)"),
-        ("s = tk.softmax(t)", "docs/language.md lists the functions"),
+        ("s = tk.softmax(t)", "write t = tk.exp(t - tk.row_max(t)), then t /= tk.row_sum(t)"),
+        ("s = tk.histogram(t)", "docs/language.md lists the functions"),
         ("s = tk.float32(3)", "write tk.f32"),
         ("s = tk.blockIdx * 4", "write blockIdx.x, blockIdx.y or blockIdx.z"),
         ("s = t.T", "write tk.transpose(t)"),
