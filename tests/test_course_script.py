@@ -271,7 +271,8 @@ def test_a_folder_of_wheels_stands_for_the_network(course: ModuleType) -> None:
     [
         ("Collecting numpy\nDownloading numpy-2.whl (9 MB)\nCollecting tornado\n", 2),
         (
-            "Looking in links: wheels\nProcessing ./wheels/numpy-2.whl\nProcessing ./wheels/a.whl\n",
+            "Looking in links: wheels\nProcessing ./wheels/numpy-2.whl\n"
+            "Processing ./wheels/a.whl\n",
             2,
         ),
         ("Requirement already satisfied: numpy\n", 0),
