@@ -99,6 +99,16 @@ def test_registers_that_cannot_come_out_even(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+def test_a_kernel_without_arrays(tmp_path: Path) -> None:
+    @tk.kernel(warps=1)
+    def says(n: tk.i32):
+        print(n)
+
+    with pytest.raises(TkError, match="takes no array") as e:
+        says.export(tmp_path / "x", 3)
+    assert e.value.code == "TK400"
+
+
 @pytest.mark.parametrize("name", ["softmax", "awkward", "host", "attention", "vectors"])
 def test_it_builds_as_a_library(name: str, tmp_path: Path) -> None:
     """The command of its README.md, without a warning of ours; the function is in the result."""

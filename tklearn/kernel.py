@@ -287,7 +287,7 @@ class Kernel:
         GPU and no compiler.
 
         Errors: those of `source`; TK409 for warpgroups that would wait for registers for ever;
-        OSError where nothing can be written.
+        TK400 for a kernel without arrays; OSError where nothing can be written.
         """
         from tklearn.cuda.export import export
 

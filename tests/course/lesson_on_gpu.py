@@ -15,10 +15,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
-import linecache
 import sys
 from pathlib import Path
 from typing import Any
+
+from course_kit import code, run_cell
 
 T4 = ("Tesla T4", 75, 64 * 1024)
 
@@ -73,17 +74,11 @@ def main(path: Path, machine: str = "") -> dict[str, Any]:
 
     comparison.Comparison.__init__ = watched
     space: dict[str, Any] = {"__name__": "__main__"}
-    book = json.loads(path.read_text(encoding="utf-8"))
-    for i, cell in enumerate(book["cells"]):
-        if cell["cell_type"] != "code":
-            continue
-        text = "".join(cell["source"])
-        file = f"<cell {i} of {path.name}>"
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    for i, text in enumerate(code(path)):
         body, shown = split(text)
-        exec(compile(body, file, "exec"), space)
+        run_cell(body, f"{path.stem}-{i}", space)
         if shown:
-            str(eval(compile("(" + shown + ")", file, "eval"), space))
+            str(eval(f"({shown})", space))
     tables = [
         {"kernel": c.kernel, "source": c.source_of_measurement(), "values": c.rows[0].measured}
         for c in made

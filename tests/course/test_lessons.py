@@ -15,7 +15,7 @@ import tklearn as tk
 from tklearn import threadIdx
 from tklearn.course import attempts, engine, flash, mine
 from tklearn.course.extract import Answer
-from tklearn.course.items import ITEMS, LESSONS, nb6
+from tklearn.course.items import ITEMS, LESSONS, online
 
 OURS = ("N6", "N6b", "N7", "quiz-before", "quiz-after")
 
@@ -73,9 +73,9 @@ def test_the_quiz_side_by_side() -> None:
 
 def test_the_algorithm_by_tiles_is_attention() -> None:
     rng = np.random.default_rng(3)
-    q, k, v = (rng.standard_normal((n, nb6.D)) for n in (5, 150, 150))
-    found = nb6.tiles(q, k, v, nb6.SCALE)
-    assert np.abs(found - nb6.plain(q, k, v, nb6.SCALE)[1]).max() < 2e-3  # weights in f16
+    q, k, v = (rng.standard_normal((n, online.D)) for n in (5, 150, 150))
+    found = online.tiles(q, k, v, online.SCALE)
+    assert np.abs(found - online.plain(q, k, v, online.SCALE)[1]).max() < 2e-3  # weights in f16
 
 
 def test_pictures_of_attention() -> None:
@@ -94,11 +94,11 @@ def test_pictures_of_attention() -> None:
 def test_what_a_watched_run_shows_is_attention_and_its_fault() -> None:
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((n, 64)).astype(np.float16) for n in (16, 150, 150))
-    right = nb6.plain(q, k, v, nb6.SCALE)[1]
-    out, s, p, o, keep = flash.watch(q, k, v, nb6.SCALE)
+    right = online.plain(q, k, v, online.SCALE)[1]
+    out, s, p, o, keep = flash.watch(q, k, v, online.SCALE)
     assert np.abs(out - right).max() < 2e-3
     assert np.array_equal(o[-1], out)
-    faulty = flash.watch(q, k, v, nb6.SCALE, faulty=True)
+    faulty = flash.watch(q, k, v, online.SCALE, faulty=True)
     assert np.array_equal(faulty[3][0], o[0]), "one tile is right"
     assert np.abs(faulty[0] - right).max() > 0.05
     words = flash.steps(s, p, o, keep, "x").alt

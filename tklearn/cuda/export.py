@@ -34,8 +34,16 @@ TORCH_SCALARS = {"float": "double", "bool": "bool", "int": "int64_t"}
 def export(spec: ir.Kernel, folder: Path) -> Path:
     """Writes the files of one specialised kernel into `folder`, which is made if it is not there.
 
-    Errors: TK409 for warpgroups that would wait for registers for ever; OSError.
+    Errors: TK409 for warpgroups that would wait for registers for ever; TK400 for a kernel without
+    arrays; OSError.
     """
+    if not any(isinstance(p.type, GL) for p in spec.params):
+        raise LaunchError(
+            "TK400",
+            f"'{spec.name}' takes no array, so that a launch would leave nothing",
+            spec.loc,
+            "give it an array to write to",
+        )
     if wrong := pool.problem(spec):
         raise LaunchError("TK409", *wrong)
     folder.mkdir(parents=True, exist_ok=True)
